@@ -12,7 +12,6 @@ from pipeline.plan import checks
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
-from stages.engines import local
 from stages.engines.mindformers.checkpoints import MINDRLHF
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf.config import MindrlhfEngine
@@ -20,7 +19,7 @@ from stages.engines.mindrlhf.engine import ENGINE
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rehearsal import answers, proofs, shrink
 from stages.engines.rehearsal import Proof, proof, resumed
-from stages.models.families import family_of, trained_by
+from stages.models.families import family_of
 from stages.tokenize.records import check_pair
 
 
@@ -30,12 +29,6 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     assert isinstance(config.engine, MindrlhfEngine)
     engine = config.engine
     yield from missing_for_mindformers(plan, ENGINE)
-    family = family_of(config.model)
-    if not local.trains(family):
-        rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
-        remedy = f"rehearse the same recipe with a {trained_by(local.trains)}"
-        yield Problem("model", config.model.name, rule, remedy)
-        return
     workers, free = shrink.workers(engine), virtual_memory().available
     small = shrink.shrink(config.plain(), workers, Path("model"), Path("script"))
     each = shrink.worker_bytes(Job.from_config(small))
@@ -72,11 +65,13 @@ def rehearse(plan: Plan, stages: Scratch) -> Iterator[Proof]:
     grpo = stages.build(planned, "grpo")
     yield resumed(grpo, killed)
     yield from proofs.training_proofs(grpo, len(known), _cause(planned, stages))
-    evaluated = stages.build(planned, "evaluate")
+    answered = None
+    if any(spec.name == "evaluate" for spec in planned.specs):
+        answered = stages.build(planned, "evaluate")
     exported = stages.build(planned, "export")
     (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
     yield from proofs.export_proofs(checkpoint, exported, model, planned.config.model)
-    yield proofs.evaluation_proof(evaluated)
+    yield proofs.evaluation_proof(answered, family_of(config.model).title)
     yield from proofs.UNPROVEN
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from launch.nodes.start import script_words
 from stages.base.layout import ROLES
+from stages.models.families import FAMILIES
 
 State = Literal["proven", "failed", "unproven"]
 VARIABLE = "GRPOFLOW_REHEARSAL"
@@ -81,6 +82,9 @@ def shrink(config: Mapping[str, Any], model: Path, workers: int) -> dict[str, An
         "num_key_value_heads": HEADS // 2 if grouped else HEADS,
         "intermediate_size": INTERMEDIATE,
     }
+    family = FAMILIES[config["model"]["family"]]
+    if family.small:
+        small["model"][family.name] |= family.small
     small["layout"] = complete_layout(config["layout"], workers)
     small["cards"] = workers
     small["dataset"]["test_rows"] = HELD_OUT

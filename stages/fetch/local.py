@@ -1,6 +1,6 @@
 """A Hugging Face directory: checks, and links to the user's files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,10 @@ from stages.models.families import family_of, recognised
 from stages.tokenizer import require_files
 from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float
-from stages.weights.sources import open_directory
+from stages.weights.sources import PARAM_MAP_NAME, open_directory
+
+CONVERTED = (PARAM_MAP_NAME, "ms-model.safetensors.index.json")
+"""Indices in directories that mindformers' convert_weight.py writes."""
 
 
 def link_model(root: Path, model: ModelConfig, output: Path, with_tokenizer: bool = True) -> None:
@@ -35,11 +38,14 @@ def check_model(root: Path, model: ModelConfig) -> set[str]:
     check_config(read_object(root / "config.json"), model, root / "config.json")
     if not (root / SINGLE_NAME).is_file() and not (root / INDEX_NAME).is_file():
         remedy = "save the model again with save_pretrained(safe_serialization=True); pickles are not read"
+        if any((root / name).is_file() for name in CONVERTED):
+            remedy = (
+                "mindformers' script converted these: give the directory that it read; convert does the rest"
+            )
         raise InputError(root, None, f"holds neither {SINGLE_NAME} nor {INDEX_NAME}", remedy)
     stored = open_directory(root).values()
-    if family_of(model).stored_as_float:
-        for tensor in stored:
-            check_float(tensor)
+    for tensor in stored:
+        check_float(tensor)
     names = {tensor.file.name for tensor in stored}
     return names if names == {SINGLE_NAME} else names | {INDEX_NAME}
 
@@ -58,11 +64,18 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         configured = section[key]
         if key == "head_dim" and (value or configured):
             value, configured = head_size(expected), model.head_size
-        if value is None and family.section is not None and key == family.name:
-            continue  # weights converted by mindformers' script come without these keys
-        if value != configured:
-            rule = f"disagrees with {path}: {key}={value}"
+        for name, given, wanted in _differing(key, configured, value):
+            rule = f"disagrees with {path}: {name.rpartition('.')[2]}={wanted}"
             remedy = "choose the model that fits, or override the key"
-            problems.append(Problem(f"model.{key}", configured, rule, remedy))
+            problems.append(Problem(f"model.{name}", given, rule, remedy))
     if problems:
         raise ConfigError(problems)
+
+
+def _differing(key: str, configured: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, configured value and that of config.json where they differ; of a group, key by key."""
+    if isinstance(configured, dict) and isinstance(value, dict):
+        for name in configured:
+            yield from _differing(f"{key}.{name}", configured[name], value.get(name))
+    elif value != configured:
+        yield key, configured, value

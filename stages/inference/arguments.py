@@ -6,6 +6,7 @@ from typing import Any
 
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.models.config import ModelConfig
+from stages.models.families import family_of
 
 RENDERED = {
     "model": "=evaluate names the weights of both models",
@@ -68,5 +69,6 @@ def of_drawing(rollout: RolloutConfig) -> dict[str, Any]:
 
 def cache_bytes(model: ModelConfig, completions: int, longest: int) -> int:
     """Return the bytes of the keys and values of so many completions in float32, as on a CPU."""
-    per_token = 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_size * 4
-    return completions * longest * per_token
+    heads = family_of(model).heads(model)
+    elements = heads.cached if heads.cut else heads.computed  # a CPU caches no latent (programs/opening.py)
+    return completions * longest * model.num_hidden_layers * elements * 4

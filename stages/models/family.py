@@ -149,8 +149,11 @@ class Mindrlhf:
     """rl_config.model_name."""
     contracts: tuple[str, ...] = ()
     """Versions whose tutorial runs; empty: all known ones."""
-    converts: bool = False
-    """True if it reads the output of mindformers' own script: model.path is that directory."""
+    generates_apart: bool = False
+    """True if generation's network has other parameters than training's: vLLM reads the Hugging Face
+    directory, and training converted weights (load_ckpt_format=ms_safetensors)."""
+    embedding: tuple[int, int] | None = None
+    """Shape of the embedding that its transfer of weights assumes in a pipeline; None: any."""
     accuracy: str | None = None
     """Upstream's name of the reward `accuracy`; None if it has none."""
     masks_samples: bool = False
@@ -273,8 +276,8 @@ class Family:
     """Tokens that a config.json lets some layer attend to; None: all earlier ones in every layer."""
     fuses: bool = True
     """True if mindformers stores it with qkv_concat."""
-    stored_as_float: bool = True
-    """True if its published weights are floating-point numbers that can be trained."""
+    small: Mapping[str, int] = field(default_factory=dict)
+    """Keys of its part of the model section, as small as a rehearsal's model has them."""
     network: Network | None = None
     mindrlhf: Mindrlhf | None = None
     megatron: Callable[[ModelFields], Values] | None = None

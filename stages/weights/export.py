@@ -21,7 +21,7 @@ from stages.weights.header import StoredTensor, read_header
 from stages.weights.index import INDEX_NAME, unused_index
 from stages.weights.names import check_float, check_stored, is_fused, one_dtype, read_shape
 from stages.weights.outputs import OutputFile, Target, check_space, complete_directory
-from stages.weights.sources import Tensor, as_tensor, open_directory
+from stages.weights.sources import COUNTER, Tensor, as_tensor, open_directory
 from stages.weights.transfer import Move, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
@@ -87,7 +87,7 @@ def _check(
     for name, tensor in tensors.items():
         where = f"{tensor.pieces[0].stored.file}: {name}"
         if name not in weights:
-            if tensor.shape == (1,) or name in tied_heads:
+            if tensor.shape == (1,) or name in tied_heads or name.endswith(COUNTER):
                 continue
             rule = "the model config has no such tensor"
             raise InputError(where, None, rule, "export weights without optimizer states")

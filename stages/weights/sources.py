@@ -16,6 +16,11 @@ from stages.weights.strategy.files import Strategy, plain_name
 
 PARAM_MAP_NAME = "param_name_map.json"
 _RANK_DIRECTORY = re.compile(r"rank_(\d+)")
+COUNTER = ".expert_load"
+"""End of the names of parameters in which mindformers counts the tokens of each expert: they are no weights,
+and are left out.
+
+Source: mindformers 051d65f, modules/transformer/moe.py:1269."""
 _STEP_FILE = re.compile(r".*-(\d+)_(\d+)\.(?:safetensors|ckpt)")
 """MindSpore's names of checkpoints: PREFIX_rank_N-EPOCH_STEP.safetensors."""
 
@@ -154,7 +159,7 @@ def rank_directories(root: Path) -> dict[int, Path]:
 
 
 def open_rank(directory: Path) -> dict[str, StoredTensor]:
-    """Return one rank's tensors by plain name, from its only file or MindSpore's newest checkpoint."""
+    """Return one rank's weights by plain name, from its only file or MindSpore's newest checkpoint."""
     files = _weight_files(directory)
     file = files[0]
     if len(files) > 1:
@@ -163,7 +168,8 @@ def open_rank(directory: Path) -> dict[str, StoredTensor]:
             rule = "must hold one weight file"
             raise InputError(directory, f"{len(files)} files", rule, "leave only the intended checkpoint")
         file = max(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))
-    return {plain_name(name): stored for name, stored in read_file(file).items()}
+    stored = read_file(file)
+    return {plain_name(name): tensor for name, tensor in stored.items() if not name.endswith(COUNTER)}
 
 
 def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from stages.engines.mindrlhf.files import RENDERED, groups
 from stages.engines.mindrlhf.job import Job
 from stages.engines.upstream_keys import Schema
 from stages.fetch.config import licence_files
-from stages.models.families import family_of, trained_by
+from stages.models.families import family_of
 from stages.weights.config import split_problems
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class Mindrlhf(Engine[Job]):
 
     def stages(self, run: Sections) -> tuple[Stage, ...]:
         """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
-        job = self.job(run)
-        return graph(run, job.engine.load_ckpt_format, converted=job.tutorial.converts)
+        return graph(run, self.job(run).engine.load_ckpt_format)
 
     def job(self, run: Sections) -> Job:
         """Return the job of a run."""
@@ -102,8 +101,7 @@ class Mindrlhf(Engine[Job]):
     def all_problems(self, run: Sections) -> Iterator[Problem]:
         """Yield the problems of a run, also those of the weights that split cuts for it."""
         yield from super().all_problems(run)
-        job = self.job(run)
-        if job.engine.load_ckpt_format != "ckpt" or job.tutorial.converts:
+        if self.job(run).engine.load_ckpt_format != "ckpt":
             return
         yield from split_problems(run.split)
         roles = run.split.chosen_roles
@@ -145,27 +143,25 @@ class Mindrlhf(Engine[Job]):
         return contract.schema(job.engine.mindrlhf_home, job.engine.mindformers_home, job.model)
 
 
-def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]:
+def graph(run: Sections, load_format: str) -> tuple[Stage, ...]:
     """Return the graph after fetch.
 
     Args:
         run: the configuration.
         load_format: form of the initial weights, see MindrlhfEngine.load_ckpt_format.
-        converted: True if model.path has the weights as mindformers' own script converted them.
     """
     huggingface, ranked = load_format == "hf_safetensors", load_format == "ckpt"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     reads = f"engine.load_ckpt_format={load_format}: mindrlhf"
     unsplit = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
     family = family_of(run.model)
-    if converted:
+    if family.experts is not None:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
-        made = "model.path holds what mindformers' script made and mindrlhf reads"
-        unsplit = f"{family.title}: {made} ({load_format})"
-    weights = {} if huggingface or converted else {"weights": "split" if ranked else "convert"}
-    evaluated = local.trains(family)
+    weights = {} if huggingface else {"weights": "split" if ranked else "convert"}
+    evaluated = local.trains(family) or run.evaluate.program == "vllm"
+    unevaluated = f"{family.title}: the embedded decoder does not compute it; set evaluate.program=vllm"
     return (
-        replace(catalog.CONVERT, bytes_written=size, skipped=unsplit if huggingface or converted else None),
+        replace(catalog.CONVERT, bytes_written=size, skipped=unsplit if huggingface else None),
         catalog.TOKENIZE,
         replace(catalog.STRATEGY, skipped=None if ranked else unsplit),
         replace(catalog.SPLIT, bytes_written=sum(ranks.values()), skipped=None if ranked else unsplit),
@@ -186,7 +182,7 @@ def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]
             catalog.EVALUATE,
             inputs={**catalog.EVALUATE.inputs, "before": "fetch", "strategy": "grpo"},
             computes=True,
-            skipped=None if evaluated else f"{family.title}: only {trained_by(local.trains)} is evaluated",
+            skipped=None if evaluated else unevaluated,
         ),
         replace(
             catalog.EXPORT,
@@ -199,9 +195,6 @@ def graph(run: Sections, load_format: str, converted: bool) -> tuple[Stage, ...]
             },
             external=licence_files(run.model),
             bytes_written=size,
-            skipped=f"{family.title}: model.path is no Hugging Face directory; see grpoflow weights"
-            if converted
-            else None,
         ),
     )
 

@@ -20,7 +20,7 @@ from stages.engines.mindformers.files import (
     training,
 )
 from stages.engines.mindrlhf.job import Job, Paths
-from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
+from stages.engines.mindrlhf.vocabulary import special_tokens
 from stages.engines.upstream_keys import Rendered
 from stages.models.families import family_of, network_of
 
@@ -175,18 +175,11 @@ _EXPERTS: Rendered = {
     "routed_scaling_factor": "model.deepseek_v3.routed_scaling_factor",
     "first_k_dense_replace": "model.deepseek_v3.first_k_dense_replace",
     "moe_intermediate_size": "model.deepseek_v3.moe_intermediate_size",
-}
-_MODEL = "=the model decides it"
-_EXPERTS_IN_TRAINING: Rendered = {
-    "norm_topk_prob": "model.deepseek_v3.norm_topk_prob",
-    "topk_group": _MODEL,
-    "n_group": _MODEL,
-}
-_EXPERTS_IN_GENERATION: Rendered = {
-    "norm_topk_prob": _MODEL,
     "topk_group": "model.deepseek_v3.topk_group",
     "n_group": "model.deepseek_v3.n_group",
 }
+_EXPERTS_IN_TRAINING: Rendered = {"norm_topk_prob": "model.deepseek_v3.norm_topk_prob"}
+_EXPERTS_IN_GENERATION: Rendered = {"norm_topk_prob": "=the model decides it"}
 
 
 def _rendered_for(role: Role) -> dict[str, str]:
@@ -217,7 +210,7 @@ RENDERED_WITH_EXPERTS: Rendered = {
         f"model.generate.model.model_config.{key}": "model.torch_dtype"
         for key in ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
     },
-    "model.generate.model.model_config.scaling_factor": "model.deepseek_v3.rope_factor",
+    **{f"model.{role}.model.model_config.scaling_factor": "model.deepseek_v3.rope_factor" for role in ROLES},
 }
 """Further ones for families with experts; in other networks these keys are constants."""
 
@@ -485,9 +478,8 @@ def _model_file(job: Job, role: Role, paths: Paths) -> Values:
 
 def _processor(job: Job, paths: Paths) -> Values:
     """Return the processor; mindrlhf pads packed samples with its end token (pack_grouped_data)."""
-    special = job.tutorial.special_tokens
-    tokens = special or dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT)
-    if special or job.reads_tokenizer_json:
+    tokens = special_tokens(job.model)
+    if job.tutorial.special_tokens or job.reads_tokenizer_json:
         fast = {  # reads tokenizer.json
             "type": "LlamaTokenizerFast",
             "unk_token": tokens["unk"],

@@ -201,10 +201,15 @@ def _checkout(job: Job) -> Iterator[Problem]:
         rule = f"must be {accepted} for {title}, whose program is {tutorial.main}"
         source = "ours: main.py of other versions does not run"
         yield Problem("engine.contract", engine.contract, rule, f"check out {accepted}", source)
-    if engine.load_ckpt_format == "ckpt" and tutorial.converts:
-        rule = f"must not be ckpt for {title}, whose weights nothing here converts"
-        remedy = "use ms_safetensors with weights that mindformers' own convert_weight.py made"
-        yield Problem("engine.load_ckpt_format", "ckpt", rule, remedy, "ours: stages/models")
+    if tutorial.generates_apart:
+        yield from equal(
+            "engine.load_ckpt_format",
+            engine.load_ckpt_format,
+            "ms_safetensors",
+            f"for {title} training reads no Hugging Face weights (it has no convert_map_dict), and "
+            "vLLM reads no rank directories",
+            "mindformers models/modeling_utils.py:1513; infer_worker.py:189",
+        )
     home = engine.mindrlhf_home
     if home is None or not (Path(home) / contract.CONFIGS).is_file() or any(_registered_rewards(job)):
         return
@@ -238,6 +243,13 @@ def _generation(job: Job) -> Iterator[Problem]:
             "use hf_safetensors or ms_safetensors; or engine.use_vllm=0 with layout.generate.data_parallel "
             "of at least 2",
         )
+    if job.tutorial.generates_apart and not engine.use_vllm:
+        rule = (
+            f"must be 1 for {family_of(job.model).title}: mindformers' network for generation has other "
+            "parameters than that for training, whose weights it would be given"
+        )
+        source = "infer_worker.py:484; mindformers research/deepseek3/deepseek3_train2infer.py"
+        yield Problem("engine.use_vllm", engine.use_vllm, rule, "set it to 1", source)
     if engine.use_vllm:
         yield from _lengths_of_vllm(job)
     elif job.distinct_completions == 1:
@@ -290,10 +302,14 @@ def _tokens(job: Job) -> Iterator[Problem]:
         yield Problem("engine.tokenizer", "qwen", rule, "leave it auto", source)
     if model.source == "builtin":
         return  # its vocabulary is trained in fetch; the stage reads the ids from its tokenizer
-    if job.reads_tokenizer_json and not vocabulary.has_endoftext(model):
-        rule = "its tokenizer must know <|endoftext|>, with which samples are padded"
+    reads_file = job.reads_tokenizer_json or bool(job.tutorial.special_tokens)
+    if reads_file and not vocabulary.has_endoftext(model):
+        own = job.tutorial.special_tokens.get("eos")
+        token = vocabulary.ENDOFTEXT_TEXT if own is None else f"{own} or {vocabulary.ENDOFTEXT_TEXT}"
+        rule = f"its tokenizer must know {token}, with which samples are padded"
         source = "ours: a token that mindrlhf adds to the vocabulary has no row in the weights"
-        yield Problem("model.path", model.path, rule, "use a model of Qwen's families", source)
+        remedy = f"use a model with {family_of(model).title}'s tokenizer"
+        yield Problem("model.path", model.path, rule, remedy, source)
     for name, given, usual in (
         ("bos", model.bos_token_id, (ids.bos,)),
         ("pad", model.pad_token_id, (ids.pad,)),
@@ -355,7 +371,15 @@ def _whole_packs(job: Job) -> Iterator[Problem]:
 
 
 def _resharding(job: Job) -> Iterator[Problem]:
-    """Yield problems of assumptions of resharding's numbering of the generation's cards."""
+    """Yield problems of what resharding assumes about the embedding and the generation's cards."""
+    model, shape, pipeline = job.model, job.tutorial.embedding, job.layout.train.pipeline_stage
+    if shape is not None and pipeline > 1 and (model.vocab_size, model.hidden_size) != shape:
+        rule = (
+            f"must be 1 for an embedding of {model.vocab_size} x {model.hidden_size}: when weights go to "
+            f"generation, the later stages expect {shape[0]} x {shape[1]}, a constant"
+        )
+        source = "transform_worker.py:190; transform_param.py, merge_params_in_pipeline_stages"
+        yield Problem("layout.train.pipeline_stage", pipeline, rule, "set it to 1", source)
     if not job.engine.enable_reshard_optimizer:
         return
     train, generate = job.layout.train, job.layout.generate

@@ -146,8 +146,7 @@ def copy_inputs(job: Job, context: Context) -> Paths:
     copy_model(inputs["fetch"], models / "hf")
     add_index(models / "hf")
     if job.engine.load_ckpt_format == "ms_safetensors":
-        # if convert is skipped, the fetched directory itself contains weights under mindformers' names
-        copy_model(inputs.get("weights", inputs["fetch"]), models / "ms")
+        copy_model(inputs["weights"], models / "ms")
     elif job.engine.load_ckpt_format == "ckpt":
         for role in ("train", "reference", "generate"):
             copy_model(inputs["weights"] / role, models / role)
@@ -175,5 +174,5 @@ def _import_strategy(job: Job, context: Context) -> None:
     written = context.work / "strategy" / "train_policy_strategy"
     if written.is_dir() and len(list(written.glob("strategy_*.ckpt"))) == job.layout.train.cards:
         shutil.copytree(written, context.output / "train_strategy")
-    elif not job.tutorial.converts:
+    else:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")

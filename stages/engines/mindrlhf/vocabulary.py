@@ -8,6 +8,7 @@ with tokenizer_type=deepseek (models/model_utils.py:66), 0cd087455 with custom_m
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -49,10 +50,22 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
     return Leftover(LAST_TEXT, source, remedy)
 
 
-def has_endoftext(model: ModelConfig) -> bool:
-    """Return True if the tokenizer has ENDOFTEXT_TEXT, or if there is no tokenizer file."""
+def special_tokens(model: ModelConfig) -> Mapping[str, str]:
+    """Return unk, bos, eos and pad for mindrlhf's fast tokenizer, whose class has none: it adds unknown ones.
+
+    The family's own, or ENDOFTEXT_TEXT for a vocabulary that is known to be another: a built-in model's, too.
+    """
+    tutorial = family_of(model).mindrlhf
+    usual = {} if tutorial is None else tutorial.special_tokens
     known = _special_tokens(model)
-    return not known or ENDOFTEXT_TEXT in known
+    is_foreign = model.source == "builtin" or (known and usual.get("eos") not in known)
+    return dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT) if is_foreign or not usual else usual
+
+
+def has_endoftext(model: ModelConfig) -> bool:
+    """Return True if the tokenizer has the token that pads samples, or if there is no tokenizer file."""
+    known = _special_tokens(model)
+    return not known or special_tokens(model)["eos"] in known
 
 
 def _special_tokens(model: ModelConfig) -> dict[str, int]:

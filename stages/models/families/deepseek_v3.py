@@ -1,7 +1,7 @@
 """DeepSeek-V3 and -R1: latent attention, experts, YaRN.
 
-mindrlhf trains it, from weights that mindformers' research/deepseek3/convert_weight.py made; the weight tools
-make the same of bfloat16 ones.
+mindrlhf trains it from bfloat16 weights: the published ones, FP8, have to be cast before. The weight tools
+convert as mindformers' research/deepseek3/convert_weight.py does.
 
 Source: config.json of deepseek-ai/DeepSeek-V3; mindrlhf e8a8fc1, examples/grpo/deepseekv3_grpo_tutorial.
 """
@@ -178,18 +178,28 @@ def _network(inputs: NetworkInputs) -> Values:
     }
 
 
-def _training(inputs: NetworkInputs) -> Values:
-    """Return the keys of model_config in training, without YaRN, as shipped.
+def _yarn(inputs: NetworkInputs) -> Values:
+    """Return the keys of stretched positions.
 
-    YaRN is for sequences beyond the original length.
+    The published weights have them at every length: they also scale attention. The shipped training files
+    leave them out, so that training and generation would be different models.
     """
+    extras = _extras(inputs.model)
+    return {
+        "extend_method": "YARN",
+        "scaling_factor": {key: getattr(extras, name) for name, key in _ROPE.items()},
+    }
+
+
+def _training(inputs: NetworkInputs) -> Values:
+    """Return the keys of model_config in training."""
     return _network(inputs) | {
         "n_kv_heads": inputs.model.num_key_value_heads,
         "max_position_embeddings": max(_extras(inputs.model).rope_original_length, inputs.seq_length),
         "eos_token_id": inputs.ids.eos[0],
         "param_init_type": inputs.model.param_init_type,
         "use_past": False,
-        "extend_method": "None",
+        **_yarn(inputs),
         "return_extra_loss": False,
         "mtp_depth": 0,
         "mtp_loss_factor": 0.3,
@@ -197,7 +207,7 @@ def _training(inputs: NetworkInputs) -> Values:
 
 
 def _predicting(inputs: NetworkInputs) -> Values:
-    model, extras = inputs.model, _extras(inputs.model)
+    model = inputs.model
     return _network(inputs) | {
         "layernorm_compute_type": model.torch_dtype,
         "softmax_compute_type": model.torch_dtype,
@@ -208,8 +218,7 @@ def _predicting(inputs: NetworkInputs) -> Values:
         "param_init_type": model.torch_dtype,
         "use_past": True,
         "is_dynamic": True,
-        "extend_method": "YARN",
-        "scaling_factor": {key: getattr(extras, name) for name, key in _ROPE.items()},
+        **_yarn(inputs),
         "ffn_concat": False,
         "auto_map": {
             "AutoConfig": "deepseek3_config.DeepseekV3Config",
@@ -229,11 +238,14 @@ def _routed(inputs: NetworkInputs) -> Values:
         "routed_scaling_factor": extras.routed_scaling_factor,
         "first_k_dense_replace": extras.first_k_dense_replace,
         "moe_intermediate_size": extras.moe_intermediate_size,
+        "topk_group": extras.topk_group,
+        "n_group": extras.n_group,
     }
 
 
 def _routed_in_training(inputs: NetworkInputs) -> Values:
     return _routed(inputs) | {
+        "topk_method": "noaux_tc",  # as generation routes; the shipped files choose among all groups
         "expert_group_size": 8,
         "capacity_factor": 1.5,
         "aux_loss_factor": 0.05,
@@ -249,11 +261,6 @@ def _routed_in_training(inputs: NetworkInputs) -> Values:
         "enable_sdrop": True,
         "use_gmm": False,
     }
-
-
-def _routed_in_generation(inputs: NetworkInputs) -> Values:
-    extras = _extras(inputs.model)
-    return _routed(inputs) | {"topk_group": extras.topk_group, "n_group": extras.n_group}
 
 
 _END = "<｜end▁of▁sentence｜>"
@@ -281,20 +288,33 @@ FAMILY = Family(
     repeated=_repeated,
     hf_config=_hf_config,
     fuses=False,
-    stored_as_float=False,  # FP8
+    small={
+        "q_lora_rank": 8,
+        "kv_lora_rank": 8,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 8,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 8,
+        "first_k_dense_replace": 1,
+        "n_group": 2,
+        "topk_group": 1,
+    },
     network=Network(
         arch=_ARCH,
         config=("research/deepseek3/deepseek3_config.py", "DeepseekV3Config"),
         training=_training,
         predicting=_predicting,
         num_blocks=512,
-        experts=ExpertKeys(_routed_in_training, _routed_in_generation),
+        experts=ExpertKeys(_routed_in_training, _routed),
     ),
     mindrlhf=Mindrlhf(
         main="examples/grpo/deepseekv3_grpo_tutorial/main.py",
         name="deepseek",
         model_name="deepseek",
-        converts=True,
+        generates_apart=True,  # research/deepseek3/deepseek3_train2infer.py renames and transposes
+        embedding=(129280, 7168),
         contracts=("e8a8fc1",),  # older ones call the trainer without the argument that it requires
         accuracy="accuracy_reward",
         special_tokens={"unk": "<unk>", "bos": "<｜begin▁of▁sentence｜>", "eos": _END, "pad": _END},
@@ -304,8 +324,8 @@ FAMILY = Family(
             "ENABLE_LAZY_INLINE_NO_PIPELINE": "1",
         },
         notes=(
-            "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
-            " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index",
+            "DeepSeek-V3's published weights are FP8, which nothing trains: model.path is a Hugging Face"
+            " directory of bfloat16 ones, as mindformers' research/deepseek3/fp8_cast_bf16.py makes them",
         ),
     ),
 )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import save_file
 
 from pipeline.config.load import load
 from stages.base.keys import leaves
@@ -17,10 +18,14 @@ from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.rehearsal import proofs, shrink
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.engines.rehearsal import resumed
+from stages.fetch.builtin import write_model
 from stages.models.families import parameter_shapes
 from stages.rewards.config import RewardConfig
+from stages.weights.convert import convert_directory
 from stages.weights.names import name_map
+from stages.weights.tensors import load as load_weights
 from tests.stages.weights.checkpoints import make_model
+from tests.stages.weights.test_families import MODELS
 
 ROOT = Path("/run")
 PATHS = Paths(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
@@ -192,7 +197,7 @@ PREFIX = "grpo_model_train.policy_model."
 def test_an_export_is_the_trained_weights_rounded_once(tmp_path, damage):
     """The export is torch's own rounding to bfloat16."""
     torch = pytest.importorskip("torch")
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file as save_torch
 
     random = torch.Generator().manual_seed(0)
     shapes, names = parameter_shapes(TINY), name_map(TINY)
@@ -200,15 +205,15 @@ def test_an_export_is_the_trained_weights_rounded_once(tmp_path, damage):
     exported = {names[name][0]: value.to(torch.bfloat16) for name, value in trained.items()}
     checkpoint = tmp_path / "policy_model_rank_0-1_3.safetensors"
     saved = {f"{PREFIX}model.{name}": value for name, value in trained.items()}
-    save_file({**saved, f"{PREFIX}kl_loss": torch.zeros(())}, checkpoint)
+    save_torch({**saved, f"{PREFIX}kl_loss": torch.zeros(())}, checkpoint)
     for directory in ("start", "hf"):
         (tmp_path / directory).mkdir()
-    save_file(exported, tmp_path / "start" / "model.safetensors")
+    save_torch(exported, tmp_path / "start" / "model.safetensors")
     if damage == "another value":
         exported["model.norm.weight"].add_(0.125)
     elif damage == "missing":
         del exported["model.norm.weight"]
-    save_file(exported, tmp_path / "hf" / "model.safetensors")
+    save_torch(exported, tmp_path / "hf" / "model.safetensors")
     result = proofs.export_proofs(checkpoint, tmp_path / "hf", tmp_path / "start", TINY)
     by_name = {proof.what: proof for proof in result}
     if damage == "none":
@@ -216,6 +221,30 @@ def test_an_export_is_the_trained_weights_rounded_once(tmp_path, damage):
     else:
         assert by_name["exported bit for bit"].state == "failed"
         assert "model.norm.weight" in by_name["exported bit for bit"].told
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["none", "model.layers.1.mlp.experts.3.up_proj.weight", "model.layers.2.self_attn.q_b_proj.weight"],
+)
+def test_an_export_of_a_model_with_experts_is_compared_tensor_by_tensor(tmp_path, damaged):
+    model = make_model(**MODELS["deepseek_v3"], torch_dtype="float32")
+    for directory, seed in (("start", 0), ("hf", 1)):
+        (tmp_path / directory).mkdir()
+        write_model(model, {"bos": None, "eos": [1], "pad": 0}, seed, tmp_path / directory)
+    convert_directory(tmp_path / "hf", tmp_path / "complete", False, None)
+    checkpoint = tmp_path / "policy_model_rank_0-1_3.safetensors"
+    saved = {f"{PREFIX}model.{name}": value for name, value in load_weights(tmp_path / "complete").items()}
+    save_file(saved, checkpoint)
+    exported = load_weights(tmp_path / "hf")
+    if damaged != "none":
+        exported[damaged][[0, 1]] = exported[damaged][[1, 0]]
+        save_file(exported, tmp_path / "hf/model.safetensors")
+    result = proofs.export_proofs(checkpoint, tmp_path / "hf", tmp_path / "start", model)
+    by_name = {proof.what: proof for proof in result}
+    assert by_name["training changed the weights"].state == "proven"
+    assert by_name["exported bit for bit"].state == ("proven" if damaged == "none" else "failed")
+    assert damaged == "none" or damaged in by_name["exported bit for bit"].told
 
 
 @pytest.mark.parametrize(

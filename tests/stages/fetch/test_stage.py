@@ -1,9 +1,12 @@
 import json
 
 import pytest
+from safetensors import serialize_file
 
 from stages.base.errors import ConfigError, InputError
 from stages.fetch import stage
+from stages.fetch.builtin import write_config
+from stages.fetch.local import check_config, check_model
 from stages.fetch.user_files import external_files
 from stages.tokenizer import load
 from stages.weights.header import read_header
@@ -19,6 +22,8 @@ from tests.stages.fetch.settings import (
     model,
     model_values,
 )
+from tests.stages.weights.checkpoints import make_model
+from tests.stages.weights.test_families import MODELS
 
 FILES = {
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -69,6 +74,33 @@ def test_a_directory_without_safetensors_is_refused(tmp_path, first, name):
     remedy = r"holds neither model\.safetensors .*; pickles are not read"
     with pytest.raises(InputError, match=remedy):
         fetch(tmp_path, source="local", path=str(first))
+
+
+def test_what_mindformers_converted_is_refused_with_the_directory_to_give(tmp_path, first):
+    (first / "model.safetensors").rename(first / SHARD)
+    (first / "param_name_map.json").write_text("{}")
+    with pytest.raises(InputError, match="give the directory that it read"):
+        fetch(tmp_path, source="local", path=str(first))
+
+
+def test_published_8_bit_weights_are_refused_with_the_script_that_casts_them(tmp_path):
+    made = make_model(**MODELS["deepseek_v3"])
+    write_config(made, {"bos": 0, "eos": [1], "pad": 1}, tmp_path)
+    entry = {"dtype": "float8_e4m3fn", "shape": [2], "data": bytes(2)}
+    serialize_file({"lm_head.weight": entry}, str(tmp_path / "model.safetensors"), {"format": "pt"})
+    with pytest.raises(InputError, match=r"lm_head\.weight.*F8_E4M3.*fp8_cast_bf16\.py"):
+        check_model(tmp_path, made)
+
+
+def test_a_key_of_a_group_that_disagrees_with_config_json_is_named_alone(tmp_path):
+    made = make_model(**MODELS["deepseek_v3"])
+    write_config(made, {"bos": 0, "eos": [1], "pad": 1}, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(ConfigError) as refused:
+        check_config(config | {"kv_lora_rank": 16}, made, tmp_path / "config.json")
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.value) == ("model.deepseek_v3.kv_lora_rank", 12)
+    assert "kv_lora_rank=16" in problem.rule
 
 
 def test_a_directory_without_a_tokenizer_is_named(tmp_path, first):

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from stages.engines.mindformers.rehearsal import shim
+from stages.models.families import network_of
+from stages.models.family import NetworkInputs, TokenIds
 from stages.weights.convert import convert_directory
-from tests.stages.weights.checkpoints import make_model
+from tests.stages.weights.checkpoints import make_layout, make_model
 from tests.stages.weights.test_families import MODELS, write
 from tests.upstream.programs import run
 
@@ -82,3 +84,42 @@ def test_they_are_transformers(mindformers, interpreter, case, tmp_path):
     result = np.load(tmp_path / "logits.npy").reshape(expected.shape)
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-4)
+
+
+def deepseek_case(model, row):
+    """Return the case of deepseek_program.py: as mindrlhf's files are rendered, without dropped tokens."""
+    network = network_of(model)
+    inputs = NetworkInputs(model, make_layout(), len(row), TokenIds(2, (1,), 0))
+    config, experts = network.training(inputs), network.experts.training(inputs)
+    dropped = ("type", "auto_register")
+    # an expert takes no more than its capacity, and the others' tokens pass it by: here it takes all
+    moe = {**experts, "capacity_factor": float(model.extras.n_routed_experts)}
+    return {"model": {k: v for k, v in config.items() if k not in dropped}, "moe": moe, "ids": [row.tolist()]}
+
+
+@pytest.mark.parametrize(
+    "left_out", [pytest.param("nothing", marks=pytest.mark.core), "stretching", "groups"]
+)
+def test_deepseek_v3_in_training_is_transformers(checkout, interpreter, left_out, tmp_path):
+    """As mindrlhf's file is rendered; without what the shipped one leaves out it is another model."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = make_model(**MODELS["deepseek_v3"], torch_dtype="float32", param_init_type="float32")
+    write(tmp_path / "hf", model, std=0.3)
+    convert_directory(tmp_path / "hf", tmp_path / "complete", False, None)
+    row = np.random.default_rng(0).integers(1, model.vocab_size, LENGTH)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    with torch.no_grad():
+        expected = reference(torch.from_numpy(row)[None]).logits[0].numpy()
+    case = deepseek_case(model, row)
+    if left_out == "stretching":
+        case["model"] |= {"extend_method": "None", "scaling_factor": None}
+    elif left_out == "groups":
+        del case["moe"]["topk_method"]
+    (tmp_path / "case.json").write_text(json.dumps(case))
+    home, program = checkout("mindformers-051d65f"), Path(__file__).with_name("deepseek_program.py")
+    env = shim.environment(tmp_path / "answers.json", {"PYTHONPATH": str(home)})
+    run(interpreter("mindspore"), program, "case.json", "complete", "logits.npy", env=env, cwd=tmp_path)
+    error = np.abs(np.load(tmp_path / "logits.npy").reshape(expected.shape) - expected).max()
+    assert np.abs(expected).max() > 1
+    assert error < 1e-4 if left_out == "nothing" else error > 0.1

@@ -10,6 +10,7 @@ from pipeline.cli import main
 from pipeline.config.compose import compose
 from stages.base.reader import read
 from stages.engines.mindrlhf.config import VERSIONS
+from stages.fetch.builtin import write_config
 from stages.fetch.stage import build_model
 from stages.models.config import ModelConfig
 from tests.upstream.mindrlhf.boxed_model import special_ids
@@ -98,6 +99,21 @@ def test_a_recipe_passes(checkout, recipe, version, capsys):
     output = reported(out)
     assert "resumed from [0, 1], 2 steps in all" in output["resumed"]
     assert output["rewards varied"] == "per step: 0 to 1, 0 to 1"
+
+
+def test_deepseek_v3_passes(tmp_path, checkout, recipe, capsys):
+    """Latent attention, routed and shared experts: its training network, and the hand-over to generation."""
+    directory = tmp_path / "deepseek"
+    shutil.copytree(tmp_path / "model", directory)
+    ids = json.loads((directory / "generation_config.json").read_text())
+    named = {"bos": ids["bos_token_id"], "eos": ids["eos_token_id"], "pad": ids["pad_token_id"]}
+    write_config(read(ModelConfig, compose(["model=tiny_deepseek_v3"])["model"], "model"), named, directory)
+    more = ("model=tiny_deepseek_v3", f"model.path={directory}", "engine.load_ckpt_format=ms_safetensors")
+    home = f"engine.mindrlhf_home={checkout('mindrlhf-e8a8fc1')}"
+    assert main(["rehearse", *recipe, *more, home]) == 0
+    output = reported(capsys.readouterr().out, "proven")
+    assert output["rewards varied"] == "per step: 0 to 1, 0 to 1"
+    assert {"exported bit for bit", "training changed the weights", "gradient norm above 0"} <= output.keys()
 
 
 @pytest.mark.long

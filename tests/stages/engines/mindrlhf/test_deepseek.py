@@ -26,10 +26,15 @@ def job():
 
 def test_deepseek_has_a_separate_entry_point_and_names(job):
     assert job.model.num_parameters / 1e9 == pytest.approx(671.0, abs=0.1)  # the model card
-    start = rendered(job, paths(job)).start
+    made = rendered(job, paths(job))
+    start = made.start
     assert start.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
     assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, paths(job), False))
     assert start.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
+    train, generate = (yaml.safe_load(made.files[f"configs/{name}.yaml"]) for name in ("finetune", "predict"))
+    same = ("extend_method", "scaling_factor")  # or the policy would not be the model that generates
+    assert train["moe_config"].items() >= generate["moe_config"].items()
+    assert all(train["model"]["model_config"][key] == generate["model"]["model_config"][key] for key in same)
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     assert "MINDFORMERS_MODEL_CONFIG" not in rendered(seven, paths(seven)).start.env
 
@@ -59,7 +64,7 @@ def test_a_small_model_of_its_architecture_is_rendered_from_its_config(tmp_path)
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(published | small))
     run = load([
-        "engine=mindrlhf", "reward=think", "dataset=arith", f"model.path={tmp_path}", "layout=dp2_mp2_pp2",
+        "engine=mindrlhf", "reward=think", "dataset=arith", f"model.path={tmp_path}", "layout=dp2_mp2_pp1",
         "engine.load_ckpt_format=ms_safetensors",
     ])  # fmt: skip
     made = rendered(Job.from_run(run), paths(Job.from_run(run)))
@@ -77,6 +82,7 @@ def test_a_small_model_of_its_architecture_is_rendered_from_its_config(tmp_path)
     assert (config["num_layers"], config["num_heads"]) == (4, 4)
     assert (experts["expert_num"], experts["num_experts_chosen"], experts["shared_expert_num"]) == (8, 2, 2)
     assert experts["first_k_dense_replace"] == 2 and experts["moe_intermediate_size"] == 32
+    assert (experts["n_group"], experts["topk_group"]) == (2, 1)
     assert "deepseekv3_grpo_tutorial" in made.start.program[0]
 
 

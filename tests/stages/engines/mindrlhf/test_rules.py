@@ -110,7 +110,10 @@ CASES = [
     (f"{UPSTREAM}model.train.moe_config.use_gmm", "", f"{ADDED}model.train.moe_config.use_gmm=true", ""),
 ]  # fmt: skip
 WITH_EXPERTS = [
-    ("engine.load_ckpt_format", "stages/models", f"{RANKS} {VLLM}=0", ""),
+    ("engine.load_ckpt_format", "infer_worker.py:189", f"{RANKS} {VLLM}=0", ""),
+    ("engine.load_ckpt_format", "modeling_utils.py:1513", "engine.load_ckpt_format=hf_safetensors", ""),
+    (VLLM, "deepseek3_train2infer.py", f"{VLLM}=0", ""),
+    ("layout.train.pipeline_stage", "transform_worker.py:190", "model.vocab_size=1024", ""),
     ("engine.contract", "main.py of other versions", "engine.contract=0cd087455", ""),
     ("layout.train.expert_parallel", "moev3.py", "layout.train.expert_parallel=3", ""),
     ("layout.train.expert_parallel", "moev3.py",

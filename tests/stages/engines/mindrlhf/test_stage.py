@@ -21,6 +21,9 @@ from tests.stages.engines.mindrlhf.jobs import job_of
 OVERRIDES = ["model=qwen2_5_0_5b", "model.num_hidden_layers=2", "layout=dp1_mp1_pp2"]
 
 
+PREFIX = "grpo_model_train.policy_model.model."
+
+
 def context_of(tmp_path, *overrides):
     config = load(["model.path=/models/qwen", *(overrides or ["engine=mindrlhf", *OVERRIDES])]).plain()
     for name in ("work", "output", "logs"):
@@ -67,7 +70,7 @@ def test_without_strategy_files_the_layouts_are_written(tmp_path):
     check("mindrlhf/collect", context.output, tmp_path)
 
 
-def test_a_model_that_mindformers_converted_is_read_and_imported_as_it_is(tmp_path):
+def test_a_model_with_experts_is_trained_from_converted_weights_and_generates_from_fetched_ones(tmp_path):
     degrees = {"data_parallel": 1, "model_parallel": 2, "pipeline_stage": 1, "expert_parallel": 1}
     layout = [
         f"layout.{role}.{key}={value}"
@@ -75,14 +78,28 @@ def test_a_model_that_mindformers_converted_is_read_and_imported_as_it_is(tmp_pa
         for key, value in {**degrees, "micro_batch_num": 1, "offset": []}.items()
     ]
     context = context_of(tmp_path, "experiment=mindrlhf_deepseek_v3", *layout)
-    fetched = context.inputs["fetch"] = tmp_path / "hf"
-    fetched.mkdir()
-    save_file({"model.norm_out.weight": np.ones(4, np.float32)}, fetched / "model.safetensors")
+    for name, directory in (("fetch", "hf"), ("weights", "ms")):
+        context.inputs[name] = tmp_path / directory
+        context.inputs[name].mkdir()
+        save_file({"lm_head.weight": np.ones(4, np.float32)}, context.inputs[name] / "model.safetensors")
     paths = copy_inputs(Job.from_config(context.config), context)
-    assert (paths.actor / "model.safetensors").is_symlink() and paths.actor.name == "ms"
+    assert (paths.actor.name, paths.reference.name, paths.generate.name) == ("ms", "ms", "hf")
+    assert all((path / "model.safetensors").is_symlink() for path in (paths.actor, paths.generate))
+    routed = "model.layers.3.feed_forward.routed_experts"
+    saved = {
+        f"{routed}.ffn.w2.weight": np.zeros((128, 8, 4), np.float32),  # the parallel optimizer's half
+        f"{routed}.router.router.topk_bias": np.zeros(256, np.float32),
+        f"{routed}.router.router.expert_load": np.ones(256, np.float32),  # counts, which are no weights
+    }
+    for rank in (0, 1):
+        (file,) = (context.work / f"checkpoints/train/rank_{rank}").iterdir()
+        save_file({f"{PREFIX}{name}": value for name, value in saved.items()}, file)
     collect(context)
-    assert len(list(context.output.glob("train/rank_*/*.safetensors"))) == 2
-    assert not (context.output / "train_strategy").exists()
+    tensors = open_ranks(context.output / "train", read_strategy(context.output / "train_strategy"))
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        f"{routed}.ffn.w2.weight": (256, 8, 4),
+        f"{routed}.router.router.topk_bias": (256,),
+    }
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(32, True), (31, False)])

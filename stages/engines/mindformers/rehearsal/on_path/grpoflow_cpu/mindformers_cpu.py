@@ -33,6 +33,55 @@ def single_precision(module: Any) -> None:
     module.LlamaConfig.__init__ = init
 
 
+def single_precision_with_experts(module: Any) -> None:
+    """Compute DeepSeek-V3 in float32, with the attention of plain operations that its network has."""
+    original = module.DeepseekV3Config.__init__
+    names = (*DTYPES, "layernorm_compute_type", "rotary_dtype")
+
+    @functools.wraps(original)
+    def init(self: Any, *arguments: Any, **settings: Any) -> None:
+        halves = {name: "float32" for name in names if settings.get(name) in HALF}
+        original(self, *arguments, **{**settings, **halves, "use_flash_attention": False})
+
+    module.DeepseekV3Config.__init__ = init
+
+
+def route_by_sorting(module: Any) -> None:
+    """Let experts be chosen by sorting, as mindformers can: TopKRouter has no CPU kernel."""
+    original = module.MoEConfig.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *arguments: Any, **settings: Any) -> None:
+        plain = {"use_fused_ops_topkrouter": False, "router_dense_type": "float32"}
+        original(self, *arguments, **{**settings, **plain})
+
+    module.MoEConfig.__init__ = init
+
+
+def multiply_experts(module: Any) -> None:
+    """Multiply experts without broadcasting."""
+    from . import experts
+
+    original = module.Linear.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *arguments: Any, **settings: Any) -> None:
+        original(self, *arguments, **settings)
+        if self.expert_flag and not self.use_gmm:
+            self.matmul = experts.ExpertProduct(self.transpose_b)
+
+    module.Linear.__init__ = init
+
+
+def rotate_by_slices(module: Any) -> None:
+    """Rotate by slices: BatchMatMul does not broadcast on a CPU."""
+
+    def rotate_half(self: Any, x: Any, swap_mask: Any) -> Any:
+        return self.slice_half(x)
+
+    module.DeepSeekV2RotaryEmbedding.rotate_half = rotate_half
+
+
 def sample_with_numpy(module: Any) -> None:
     """Sample with NumPy, as mindformers can: SortExt and CumsumExt have no CPU kernel."""
     module.run_using_numpy = lambda: True
@@ -56,5 +105,9 @@ CHANGES = {
     "mindformers.version_control": plain_rms_norm,
     "mindformers.modules.flash_attention": plain_attention,
     "mindformers.models.llama.llama_config": single_precision,
+    "mindformers.modules.transformer.moe": route_by_sorting,
+    "mindformers.modules.layers": multiply_experts,
+    "research.deepseek3.deepseek3_config": single_precision_with_experts,
+    "research.deepseek3.deepseek2_model": rotate_by_slices,
     "mindformers.generation.logits_process": sample_with_numpy,
 }

@@ -34,7 +34,7 @@ class LLM:
 
     def __init__(self, model: str, max_model_len: int, seed: int = 0, **ignored: Any) -> None:
         """Load a Hugging Face directory; `seed` is the data-parallel rank."""
-        self.model = Qwen2ForCausalLM(Path(model), max_model_len)
+        self.model = open_model(Path(model), max_model_len)
         self.random = np.random.default_rng(seed)
         self.script = Script(Path(os.environ[FILE]), seed)
         worker = SimpleNamespace(model_runner=GPUModelRunner(self.model))
@@ -50,6 +50,7 @@ class LLM:
         use_tqdm: bool = True,
     ) -> list[SimpleNamespace]:
         """Return one completion per prompt, with the token that ends it, as in vLLM."""
+        self.model.refresh()
         limit = sampling_params.max_tokens
         completions = (
             self.script.answer(prompt) or self.sample(prompt, sampling_params) for prompt in prompt_token_ids
@@ -77,7 +78,7 @@ class LLM:
 class GPUModelRunner:
     """Holds the model; mindrlhf wraps initialize_kv_cache (vllm_v_general/__init__.py)."""
 
-    def __init__(self, model: Qwen2ForCausalLM) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
         self.kv_caches: list[Any] = []
         self.kv_cache_config: Any = None
@@ -104,20 +105,18 @@ class LastLogits(nn.Cell):  # type: ignore[misc]
 class Qwen2ForCausalLM:
     """Model whose `network` mindrlhf takes and into which it copies the policy's weights."""
 
-    def __init__(self, directory: Path, seq_length: int) -> None:
-        from mindformers import LlamaConfig, LlamaForCausalLM, MindFormerConfig
-        from mindformers.core.parallel_config import build_parallel_config
+    def __init__(self, settings: Any, seq_length: int, weights: Iterable[tuple[str, Any]]) -> None:
+        """Load Hugging Face tensors; `settings`: the content of predict.yaml."""
+        from mindformers import LlamaConfig, LlamaForCausalLM
 
-        config = MindFormerConfig(os.environ["MINDFORMERS_MODEL_CONFIG"])
-        build_parallel_config(config)
-        model = config.model.model_config
-        model.parallel_config, model.seq_length = config.parallel_config, seq_length
+        model = settings.model.model_config
+        model.parallel_config, model.seq_length = settings.parallel_config, seq_length
         model.use_past, model.is_dynamic, model.use_flash_attention = False, True, True
         self.network = LlamaForCausalLM(LlamaConfig(**model))
         self.network.set_train(False)
         self.kv_caches: list[Any] = []
         self.step: LastLogits | None = None
-        self.load_weights(read(directory))
+        self.load_weights(weights)
 
     def load_weights(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Load weights; mindrlhf replaces this method by an empty one to resume (infer_worker.py:167)."""
@@ -126,6 +125,9 @@ class Qwen2ForCausalLM:
         if any("lm_head" not in name for name in missing):
             raise ValueError(f"the model directory lacks {missing}")
 
+    def refresh(self) -> None:
+        """Do nothing: mindrlhf copies the weights into the network that computes."""
+
     def logits(self, tokens: Array, last: Array) -> Array:
         """Return logits [rows, vocabulary] of one position of each row [rows, positions]."""
         if self.step is None:
@@ -133,6 +135,20 @@ class Qwen2ForCausalLM:
             self.step.set_train(False)
         result: Array = self.step(ms.Tensor(tokens), ms.Tensor(last.astype(np.int32))).asnumpy()
         return result
+
+
+def open_model(directory: Path, seq_length: int) -> Any:
+    """Return the model of a Hugging Face directory, by the network that predict.yaml names."""
+    from mindformers import MindFormerConfig
+    from mindformers.core.parallel_config import build_parallel_config
+
+    settings = MindFormerConfig(os.environ["MINDFORMERS_MODEL_CONFIG"])
+    build_parallel_config(settings)
+    if settings.model.arch.type != "DeepseekV3ForCausalLM":
+        return Qwen2ForCausalLM(settings, seq_length, read(directory))
+    from .deepseek import DeepseekV3ForCausalLM
+
+    return DeepseekV3ForCausalLM(settings, seq_length, read(directory))
 
 
 def read(directory: Path) -> Iterator[tuple[str, Any]]:
