@@ -28,7 +28,14 @@ SLURM = ["launcher=slurm", "launcher.stages=all"]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("slurm")):
+    with cluster(
+        tmp_path_factory.mktemp("slurm"),
+        partitions=(
+            "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1",
+            "PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10",
+        ),
+        settings=("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
+    ):
         yield
 
 
@@ -234,6 +241,31 @@ def test_a_training_that_is_queued_again_resumes(store):
     (result,) = Path(store).glob("sft/*/result.json")
     assert json.loads(result.read_text())["resumed_from"] >= 4
     assert submitted(store) == {"sft": 1}
+
+
+@pytest.mark.long
+def test_a_training_that_a_more_urgent_job_preempts_resumes(store):
+    """A job of a partition with a higher priority needs the node."""
+    process = start(store, *TRAINING, "sft.checkpoint_every=2", stages="--only=sft")
+    wait_for_steps(store, process, 5)
+    (number,) = jobs()
+    line = [
+        "sbatch",
+        "--parsable",
+        "--partition=urgent",
+        "--exclusive",
+        "--output=/dev/null",
+        "--wrap=sleep 5",
+    ]
+    urgent = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    wait_until(lambda: jobs().get(urgent) == "RUNNING", LONG_S, process, jobs)
+    assert jobs()[number] == "PENDING"
+    assert process.wait(LONG_S) == 0, output(store)
+    (result,) = Path(store).glob("sft/*/result.json")
+    assert json.loads(result.read_text())["resumed_from"] >= 4
+    assert submitted(store) == {"sft": 1}
+    shown = subprocess.run(["scontrol", "show", "job", number], capture_output=True, text=True).stdout
+    assert "Restarts=1" in shown
 
 
 @pytest.mark.long
