@@ -65,11 +65,15 @@ class Trial:
         subprocess.run(["scancel", "-u", "root"])
         wait_until(lambda: not queued(), LONG_S, describe=queued)
 
-    def run(self, kills):
-        """Let something happen `kills` times, then let the sweep end; return how often something happened."""
+    def run(self, kills=0, pause_s=0.0):
+        """Let something happen up to `kills` times, each after at most `pause_s`; then let the sweep end.
+
+        Return the seconds that it took.
+        """
+        began = time.monotonic()
         self.start()
         for _ in range(kills):
-            if not self.goes_on(self.chance.uniform(0.2, 8.0)):
+            if not self.goes_on(self.chance.uniform(0.02, 1.0) * pause_s):
                 break
             self.happened.append(self.disturb())
             self.check_kept()
@@ -79,7 +83,8 @@ class Trial:
             self.check_failed()
             self.start()
         assert self.wait() == 0, self.describe()
-        return len(self.happened)
+        wait_until(lambda: not queued(), LONG_S, describe=queued)
+        return time.monotonic() - began
 
     def wait(self):
         """Wait for the end of the command; return its exit code."""
@@ -159,22 +164,24 @@ class Trial:
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
 def test_nothing_is_lost_and_nothing_runs_twice(daemons, tmp_path, kills):
+    """The first sweep is left alone: its time tells how long to wait before each kill."""
     chance = random.Random(int(os.environ.get("SLURM_KILLS_SEED", "0")))
-    happened, begun, number = Counter(), 0, 0
-    began = time.monotonic()
+    happened, took_s, number = Counter(), 0.0, 0
     while happened.total() < kills:
         trial = Trial(tmp_path / f"sweep{number}", daemons, chance, split_s=0.5, sft_s=1.5, grpo_s=2.5)
         try:
-            trial.run(min(KILLS_OF_A_SWEEP, kills - happened.total()))
-            wait_until(lambda: not queued(), LONG_S, describe=queued)
-            begun += trial.check_complete()
+            planned = min(KILLS_OF_A_SWEEP, kills - happened.total()) if number else 0
+            seconds = trial.run(planned, took_s / KILLS_OF_A_SWEEP)
+            begun = trial.check_complete()
         finally:
             trial.end()
+        print(
+            f"{seconds:.0f} s, {begun} of {trial.expected.total()} stages begun, {trial.happened}", flush=True
+        )
+        took_s = took_s or seconds
         happened += Counter(trial.happened)
         number += 1
-    needed = number * trial.expected.total()
-    print(f"{dict(happened)} in {number} sweeps: {begun} stages begun, {needed} needed", end=", ")
-    print(f"{time.monotonic() - began:.0f} s")
+    print(f"{happened.total()} in {number} sweeps: {dict(happened)}")
 
 
 def begun(trial, stage):
