@@ -15,7 +15,7 @@ from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from tests.e2e import sweeping
 from tests.e2e.conftest import CHEAP
-from tests.launch.cluster import cluster
+from tests.launch.cluster import CONTROLLER, cluster
 from tests.processes import unanswered_download, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -35,8 +35,8 @@ def running(tmp_path_factory):
             "PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10",
         ),
         settings=("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
-    ):
-        yield
+    ) as daemons:
+        yield daemons
 
 
 @pytest.fixture
@@ -215,6 +215,23 @@ def test_the_controller_may_be_away_for_a_while(store, when):
     release()
     assert process.wait(LONG_S) == 0, output(store)
     assert submitted(store) == {"fetch_dataset": 1}
+
+
+@pytest.mark.long
+def test_a_job_that_the_controller_loses_is_submitted_again(running, store):
+    """The controller writes its state every few seconds; if it is killed, jobs of the last ones are lost."""
+    process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    (number,) = jobs()
+    running.kill(CONTROLLER)
+    for file in (running.directory / "state").glob("job_state*"):
+        file.unlink()
+    running.start(CONTROLLER)
+    text = f"Slurm has lost job {number}"
+    wait_until(lambda: text in output(store) and jobs(), LONG_S, process, lambda: output(store))
+    release()
+    assert process.wait(LONG_S) == 0, output(store)
+    assert submitted(store) == {"fetch_dataset": 1} and "started again" not in output(store)
 
 
 TRAINING = ["sft.steps=60", "sft.check_every=60", "launcher.stages=[sft]"]
