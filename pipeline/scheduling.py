@@ -8,12 +8,14 @@ line names one.
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import luigi
+from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
 from luigi.rpc import RemoteScheduler, RPCError
 
@@ -67,6 +69,26 @@ def names_central_scheduler(arguments: Sequence[str]) -> bool:
     return any(word.startswith(OPTION) for word in arguments) or any(
         str(config.get("core", name, "")) for name in names
     )
+
+
+def is_central() -> bool:
+    """Return True if the tasks of this process are scheduled by luigid."""
+    return bool(CmdlineParser.get_instance()) and not luigi.interface.core().local_scheduler
+
+
+_has_own_cards = False
+
+
+def cards_here() -> str:
+    """Return the name of the resource of which a stage occupies one per worker on this machine.
+
+    A central scheduler may know the cards of each machine, so that several share it (see `check`).
+    """
+    return _name_of_cards_here() if _has_own_cards else CARDS
+
+
+def _name_of_cards_here() -> str:
+    return f"{CARDS}_{socket.gethostname().lower()}"  # luigi.cfg is read without upper case
 
 
 _has_waited = False
@@ -140,7 +162,8 @@ def check(requested: Sequence[StageSpec], missing: Sequence[StageSpec]) -> None:
         StoreError: the central scheduler does not answer.
     """
     problems = []
-    most, needed = luigi.worker.worker().task_limit, len(requested) + 1
+    # a task for the run, and for each stage one that builds it and one that waits while another process does
+    most, needed = luigi.worker.worker().task_limit, (1 + is_central()) * len(requested) + 1
     if most is not None and most < needed:
         remedy = "raise it in luigi.cfg, or leave it out"
         problems.append(Problem("[worker] task_limit", most, f"this run has {needed} tasks", remedy))
@@ -153,10 +176,14 @@ def check(requested: Sequence[StageSpec], missing: Sequence[StageSpec]) -> None:
         except RPCError as error:
             remedy = "start luigid, or use --local-scheduler"
             raise StoreError(f"Luigi's scheduler at {url} does not answer; {remedy}") from error
-        total = next((entry["num_total"] for entry in known or () if entry["name"] == CARDS), 1)
+        global _has_own_cards
+        totals = {entry["name"]: entry["num_total"] for entry in known or ()}
+        _has_own_cards = _name_of_cards_here() in totals
+        total = totals.get(cards_here(), 1)
         if total < cards:
             rule = f"Luigi's scheduler at {url} has {total}, a stage of this run occupies {cards}"
-            remedy = f"write {CARDS} = {cards} or more below [resources] in its luigi.cfg, and restart luigid"
-            problems.append(Problem(CARDS, cards, rule, remedy))
+            remedy = f"write {cards_here()} = {cards} or more below [resources] in its luigi.cfg"
+            remedy += ", and restart luigid"
+            problems.append(Problem(cards_here(), cards, rule, remedy))
     if problems:
         raise ConfigError(problems)

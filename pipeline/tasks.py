@@ -16,7 +16,8 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -144,7 +145,7 @@ class StageTask(Task):
         stage, as_job = plan.spec(self.stage).stage, plan.config.launcher.runs_as_job(self.stage)
         place = {} if _queue is None else {scheduling.JOBS if as_job else scheduling.HERE: 1}
         takes_cards = stage.computes and (_queue is None or _queue.takes_cards or not as_job)
-        return {**place, **({scheduling.CARDS: stage.workers} if takes_cards else {})}
+        return {**place, **({scheduling.cards_here(): stage.workers} if takes_cards else {})}
 
     def requires(self) -> list[StageTask]:
         """Return the tasks of the stages whose artifacts this one reads."""
@@ -157,12 +158,47 @@ class StageTask(Task):
             return False  # asked again before it is built
         return self.of_run.is_complete(self.stage)
 
-    def run(self) -> None:
-        """Build the artifact."""
+    def run(self) -> Iterator[WaitTask]:
+        """Build the artifact; while another process builds it, a central scheduler gives the cards away."""
         try:
             signals.end_with_parent()
+            if scheduling.is_central() and self.of_run.is_built_elsewhere(self.stage):
+                names = {"stage": self.stage, "fingerprint": self.fingerprint, "store": self.store}
+                yield WaitTask(**names, run_id=self.run_id, asked=f"{time.time():.3f}")
             if not self.complete():
                 self.of_run.build(self.stage)
+        except KeyboardInterrupt as error:
+            signals.leave_fork(error)
+            raise
+
+
+class WaitTask(StageTask):
+    """Wait of a stage until no other process builds its artifact."""
+
+    asked: str = luigi.Parameter(default="")
+    """Time of the request: luigid does not start a task again that was done within the last seconds."""
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Nothing: a process that waits occupies no cards."""
+        return {}
+
+    def requires(self) -> list[StageTask]:
+        """Return nothing: the stage itself has waited for its inputs."""
+        return []
+
+    def complete(self) -> bool:
+        """Return True if the artifact is complete, or can be built here: the other process may have died."""
+        return not self.of_run.is_built_elsewhere(self.stage)
+
+    def run(self) -> Iterator[WaitTask]:
+        """Ask until it is so."""
+        try:
+            signals.end_with_parent()
+            self.of_run.display.wait(self.stage)
+            while not self.complete():
+                time.sleep(1)
+            yield from ()
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise

@@ -7,6 +7,7 @@ its result as pickle files: nothing in a store is a pickle, and the store's arti
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -130,17 +131,30 @@ def queue_again(number: str) -> None:
         raise LaunchError(f"scontrol requeue {number}: {' '.join(done.stderr.split())}")
 
 
-def ending(number: str) -> str:
-    """Return how a job ended: state, exit code, node and reason, as far as Slurm still knows it."""
-    shown = _values(["scontrol", "show", "job", "-o", number])
-    state, code = shown.get("JobState", ""), shown.get("ExitCode", "")
-    nodes, reason = shown.get("NodeList", ""), shown.get("Reason", "")
-    if not state:  # forgotten after MinJobAge; the accounting remembers, where there is one
-        line = ["sacct", "-n", "-P", "-X", "-j", number, "-o", "State,ExitCode,NodeList,Reason"]
-        fields = _output(line).strip().splitlines()[-1:] or [""]
-        state, code, nodes, reason = (*fields[0].split("|"), "", "", "", "")[:4]
-    if not state:
-        return "ended, and Slurm has forgotten how"
+def ending(number: str, name: str) -> str | None:
+    """Return how a job ended: state, exit code, node and reason.
+
+    Return None if Slurm does not know it: it ended long ago, or the controller was killed soon after it had
+    accepted the job, and has lost it. Then the number may belong to another job, which has another name.
+
+    Raises:
+        Unanswered: the controller does not answer.
+    """
+    done = _call(["scontrol", "show", "job", "-o", number])
+    if done.returncode != 0 and "Invalid job id" not in done.stderr:
+        raise Unanswered(f"scontrol: {' '.join(done.stderr.split())}")
+    pairs = (word.partition("=") for word in done.stdout.split())
+    shown = {key: value for key, equals, value in pairs if equals}
+    values = [shown.get(key, "") for key in ("JobName", "JobState", "ExitCode", "NodeList", "Reason")]
+    if values[0] != name:  # forgotten after MinJobAge; the accounting remembers, where there is one
+        line = ["sacct", "-n", "-P", "-X", "-j", number, "-o", "JobName,State,ExitCode,NodeList,Reason"]
+        fields = [""]
+        with contextlib.suppress(Unanswered):
+            fields = _call(line).stdout.strip().splitlines()[-1:] or fields
+        values = [*fields[0].split("|"), "", "", "", "", ""]
+    known, state, code, nodes, reason = values[:5]
+    if known != name:
+        return None
     details = [f"exit code {code.partition(':')[0]}"] if code not in ("", "0:0") else []
     signal = code.partition(":")[2]
     details += [f"signal {signal}"] if signal not in ("", "0") else []
@@ -155,19 +169,6 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def _values(line: Sequence[str]) -> dict[str, str]:
-    """Return the fields KEY=VALUE of a command's output."""
-    pairs = (word.partition("=") for word in _output(line).split())
-    return {key: value for key, equals, value in pairs if equals}
-
-
-def _output(line: Sequence[str]) -> str:
-    try:
-        return _call(line).stdout
-    except Unanswered:
-        return ""
 
 
 def _call(line: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ from pipeline.run.progress import Display
 from pipeline.run.reward_trial import try_rewards
 from pipeline.store import history, leases
 from pipeline.store.attempt import last_written, newest_attempt
-from pipeline.store.store import Key, Store
+from pipeline.store.store import JOB_LOCK, Key, Store
 from pipeline.terminal import console, say
 from stages.base.redact import redact
 
@@ -218,6 +218,12 @@ class Run:
             return False
         digest = self.replaced.get(stage)
         return digest is None or self.store.manifest_digest(key) != digest
+
+    def is_built_elsewhere(self, stage: str) -> bool:
+        """Return True if another process, on any machine, is building a stage that is not complete."""
+        spec = self.plan.spec(stage)
+        purpose = JOB_LOCK if self.plan.config.launcher.runs_as_job(stage) else ""
+        return not self.is_complete(stage) and self.store.is_being_built(spec.key, purpose)
 
     def missing(self) -> list[StageSpec]:
         """Return the requested stages that are not complete."""

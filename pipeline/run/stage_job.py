@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from launch.config import LauncherConfig
 from launch.errors import LaunchError
@@ -42,7 +42,7 @@ from pipeline.run import notify, signals
 from pipeline.run.build import build, diagnosis
 from pipeline.run.halving import METRICS, StoppedEarly
 from pipeline.run.progress import Display, tail
-from pipeline.store.store import Store
+from pipeline.store.store import JOB_LOCK, Store
 from pipeline.terminal import say
 from stages.base.context import WARNINGS
 from stages.base.files import read_object, replace_file
@@ -55,6 +55,8 @@ LONGEST_POLL_S = 10.0
 """Longest time between two questions to Slurm's controller, which many processes may ask."""
 PATIENCE_S = 30.0
 """Time until an artifact that another machine has committed is visible on a shared file system."""
+MOST_LOST = 3
+"""How often a job that the controller has lost is submitted again."""
 WEIGHTS = (".safetensors", ".ckpt", ".pt", ".distcp", ".bin")
 """Suffixes of files that checkpoints consist of."""
 
@@ -91,25 +93,16 @@ def build_as_job(
         LaunchError: Slurm refuses the job.
         StoreError: the store cannot be written.
     """
-    name, logs = name_of(spec, store), store.log_dir(spec.key).absolute()
-    with store.lock(spec.key, lambda: display.wait(spec.name), "job"):
-        if _is_built(spec, store, job):
+    logs = store.log_dir(spec.key).absolute()
+    waiting = _Waiting(spec, store, job, launcher, display, check_metrics, name_of(spec, store), logs)
+    with store.lock(spec.key, lambda: display.wait(spec.name), JOB_LOCK):
+        if waiting.is_built():
             return False
         display.start(spec.name)
-        with store_errors(store.root):
-            logs.mkdir(parents=True, exist_ok=True)
-        status = _until_answered(lambda: _running(name), display, spec.name)
-        if status is None:
-            status = _submit(spec, job, launcher, name, logs, display)
-        else:
-            display.print_line(f"{spec.name}: {status}, which was submitted before")
-            _write(logs / JOB, asdict(job))  # from now on it is cancelled with this run
         try:
-            _follow(spec, store, job, status, name, logs, display, check_metrics)
+            waiting.build()
         except StoppedEarly:
-            slurm_job.cancel(name)
-            while _until_answered(lambda: slurm_job.find(name), display, spec.name) is not None:
-                time.sleep(POLL_S)  # it writes its checkpoint
+            waiting.cancel()
             raise
         return True
 
@@ -119,98 +112,170 @@ def name_of(spec: StageSpec, store: Store) -> str:
     return job_name(store.work_dir(spec.key).absolute() / "job")
 
 
-def _is_built(spec: StageSpec, store: Store, job: Job) -> bool:
-    return store.problem(spec.key) is None and store.manifest_digest(spec.key) != job.replaces
+@dataclass(frozen=True)
+class _Waiting:
+    """Submission of a stage's job, and waiting for the artifact; nobody else waits for this artifact."""
 
+    spec: StageSpec
+    store: Store
+    job: Job
+    launcher: LauncherConfig
+    display: Display
+    check_metrics: Callable[[Path], None]
+    name: str
+    """Name of the job."""
+    logs: Path
+    """Directory for the job's files."""
 
-def _running(name: str) -> slurm_job.Status | None:
-    """Return the live job of a name; wait for one that is being ended, for example after Ctrl-C."""
-    while (status := slurm_job.find(name)) is not None and status.state in slurm_job.ENDING:
-        time.sleep(POLL_S)
-    return status
-
-
-def _until_answered(question: Callable[[], T], display: Display, stage: str) -> T:
-    """Call a function until Slurm's controller answers: no job may be submitted twice because it was away."""
-    has_warned = False
-    while True:
-        try:
-            return question()
-        except slurm_job.Unanswered as error:
-            if not has_warned:
-                display.warn(stage, f"{error}; waiting until it answers")
-            has_warned = True
-            time.sleep(LONGEST_POLL_S / 2)
-
-
-def _submit(
-    spec: StageSpec, job: Job, launcher: LauncherConfig, name: str, logs: Path, display: Display
-) -> slurm_job.Status:
-    """Write the files of a job and submit it."""
-    nodes = len(nodes_of(spec.stage.workers, launcher)) if spec.stage.program is not None else 1
-    command = [sys.executable, START, "pipeline.run.stage_job", str(logs / JOB)]
-    text = slurm_job.script(
-        command, name=name, stage=spec.name, nodes=nodes, logs=logs, directory=Path.cwd(), launcher=launcher
-    )
-    with store_errors(logs):
-        (logs / OUTCOME).unlink(missing_ok=True)
-        (logs / SCRIPT).write_text(text, encoding="utf-8")
-    _write(logs / JOB, asdict(job))
-    secret = (notify.URL, notify.BODY)
-    environment = {key: value for key, value in os.environ.items() if key not in secret}
-
-    def submit_once() -> slurm_job.Status:
-        status = _running(name)  # the answer to the last attempt may have been lost
+    def build(self) -> None:
+        """Submit or find the job, and follow it to the artifact; submit jobs again that Slurm has lost."""
+        with store_errors(self.store.root):
+            self.logs.mkdir(parents=True, exist_ok=True)
+        status = self.until_answered(self.running)
         if status is None:
-            status = slurm_job.Status(slurm_job.submit(logs / SCRIPT, name, environment), "PENDING", "")
+            status = self.submit()
+        else:
+            self.display.print_line(f"{self.spec.name}: {status}, which was submitted before")
+            _write(self.logs / JOB, asdict(self.job))  # from now on it is cancelled with this run
+        for _ in range(MOST_LOST):
+            number = self.follow(status)
+            if number is None or not self.is_lost(number):
+                return
+            text = f"Slurm has lost job {number}, as after a crash of its controller; submitted again"
+            self.display.warn(self.spec.name, text)
+            status = self.submit()
+        number = self.follow(status)
+        if number is not None and self.is_lost(number):
+            self.fail(number, "ended, and Slurm has forgotten how")
+
+    def is_built(self) -> bool:
+        """Return True if the artifact is complete, and not the one to rebuild."""
+        key = self.spec.key
+        return self.store.problem(key) is None and self.store.manifest_digest(key) != self.job.replaces
+
+    def running(self) -> slurm_job.Status | None:
+        """Return the live job; wait for one that is being ended, for example after Ctrl-C."""
+        while (status := slurm_job.find(self.name)) is not None and status.state in slurm_job.ENDING:
+            time.sleep(POLL_S)
         return status
 
-    submitted = _until_answered(submit_once, display, spec.name)
-    display.print_line(f"{spec.name}: Slurm job {submitted.id}, log {logs}/slurm-{submitted.id}.log")
-    return submitted
-
-
-def _follow(
-    spec: StageSpec,
-    store: Store,
-    job: Job,
-    status: slurm_job.Status,
-    name: str,
-    logs: Path,
-    display: Display,
-    check_metrics: Callable[[Path], None],
-) -> None:
-    """Show a job's progress until the artifact is complete; raise StageFailed if the job ends without it."""
-    shown, pause_s, next_question = "", POLL_S, 0.0
-    warnings = _new_lines(logs / WARNINGS)
-    has_warned = False
-    while not _is_built(spec, store, job):
-        if time.monotonic() >= next_question:
+    def until_answered(self, question: Callable[[], T]) -> T:
+        """Call a function until Slurm answers: no job may be submitted twice because it was away."""
+        has_warned = False
+        while True:
             try:
-                now = slurm_job.find(name)
+                return question()
             except slurm_job.Unanswered as error:
                 if not has_warned:
-                    display.warn(spec.name, f"{error}; the job goes on")
+                    self.display.warn(self.spec.name, f"{error}; waiting until it answers")
                 has_warned = True
-            else:
-                has_warned = False
-                if now is None:
-                    break
-                status = now
-                if str(now) != shown and now.reason:  # just submitted it has no reason to wait yet
-                    shown, pause_s = str(now), POLL_S
-                    display.print_line(f"{spec.name}: {now}")
-            pause_s = min(LONGEST_POLL_S, pause_s * 1.5)
-            next_question = time.monotonic() + pause_s
-        if status.state == "RUNNING":
-            for line in next(warnings):
-                display.warn(spec.name, line)
-            display.progress(spec.name, next(iter(tail(logs / PROGRESS, 4096)[-1:]), None))
-            check_metrics(store.work_dir(spec.key) / METRICS)
-        time.sleep(POLL_S)
-    else:
-        return
-    _require(spec, store, job, status.id, logs)
+                time.sleep(LONGEST_POLL_S / 2)
+
+    def submit(self) -> slurm_job.Status:
+        """Write the files of a job and submit it."""
+        stage, logs = self.spec.stage, self.logs
+        command = [sys.executable, START, "pipeline.run.stage_job", str(logs / JOB)]
+        text = slurm_job.script(
+            command,
+            name=self.name,
+            stage=stage.name,
+            nodes=len(nodes_of(stage.workers, self.launcher)) if stage.program is not None else 1,
+            logs=logs,
+            directory=Path.cwd(),
+            launcher=self.launcher,
+        )
+        with store_errors(logs):
+            (logs / OUTCOME).unlink(missing_ok=True)
+            (logs / SCRIPT).write_text(text, encoding="utf-8")
+        _write(logs / JOB, asdict(self.job))
+        secret = (notify.URL, notify.BODY)
+        environment = {key: value for key, value in os.environ.items() if key not in secret}
+
+        def submit_once() -> slurm_job.Status:
+            status = self.running()  # the answer to the last attempt may have been lost
+            if status is None:
+                number = slurm_job.submit(logs / SCRIPT, self.name, environment)
+                status = slurm_job.Status(number, "PENDING", "")
+            return status
+
+        submitted = self.until_answered(submit_once)
+        log = logs / f"slurm-{submitted.id}.log"
+        self.display.print_line(f"{self.spec.name}: Slurm job {submitted.id}, log {log}")
+        return submitted
+
+    def follow(self, status: slurm_job.Status) -> str | None:
+        """Show a job's progress until the artifact is complete; return its id if it left the queue before."""
+        stage = self.spec.name
+        shown, pause_s, next_question = "", POLL_S, 0.0
+        warnings = _new_lines(self.logs / WARNINGS)
+        has_warned = False
+        while not self.is_built():
+            if time.monotonic() >= next_question:
+                try:
+                    now = slurm_job.find(self.name)
+                except slurm_job.Unanswered as error:
+                    if not has_warned:
+                        self.display.warn(stage, f"{error}; the job goes on")
+                    has_warned = True
+                else:
+                    has_warned = False
+                    if now is None:
+                        return status.id
+                    status = now
+                    if str(now) != shown and now.reason:  # just submitted it has no reason to wait yet
+                        shown, pause_s = str(now), POLL_S
+                        self.display.print_line(f"{stage}: {now}")
+                pause_s = min(LONGEST_POLL_S, pause_s * 1.5)
+                next_question = time.monotonic() + pause_s
+            if status.state == "RUNNING":
+                for line in next(warnings):
+                    self.display.warn(stage, line)
+                self.display.progress(stage, next(iter(tail(self.logs / PROGRESS, 4096)[-1:]), None))
+                self.check_metrics(self.store.work_dir(self.spec.key) / METRICS)
+            time.sleep(POLL_S)
+        return None
+
+    def is_lost(self, number: str) -> bool:
+        """Return True if Slurm does not know what became of a job, and False if it has left the artifact.
+
+        A controller that is killed loses the jobs of its last seconds. To submit one again is safe even if
+        its processes still run: they hold the artifact's lock.
+
+        Raises:
+            StageFailed: the job ended without the artifact.
+        """
+        how = self.until_answered(lambda: slurm_job.ending(number, self.name))
+        if how is None and not (self.logs / OUTCOME).exists():
+            return not self.is_built()
+        how = how or "ended"
+        deadline = time.monotonic() + (PATIENCE_S if how.startswith("COMPLETED") else POLL_S)
+        while not self.is_built():
+            if time.monotonic() > deadline:
+                self.fail(number, how)
+            time.sleep(POLL_S)
+        return False
+
+    def fail(self, number: str, how: str) -> NoReturn:
+        """Raise StageFailed with the reason why a job left no artifact."""
+        ending = f"Slurm job {number}: {how}"
+        log = self.logs / f"slurm-{number}.log"
+        lines = [*child.tail(self.logs / "stage.log", 10), *child.tail(log, 10)]
+        may_pass = not how.startswith("CANCELLED")
+        failed = StageFailed(self.spec.name, ending, log, lines, diagnosis(self.logs), may_pass)
+        if (self.logs / OUTCOME).exists():  # the job itself knows more
+            with contextlib.suppress(InputError, KeyError, TypeError):
+                known = read_object(self.logs / OUTCOME)
+                cause, where, last = f"{known['cause']} ({ending})", Path(known["log"]), list(known["tail"])
+                failed = StageFailed(
+                    self.spec.name, cause, where, last, known["diagnosis"], known["may_pass"]
+                )
+        raise failed
+
+    def cancel(self) -> None:
+        """Cancel the job, and wait until it has ended: it writes its checkpoint."""
+        slurm_job.cancel(self.name)
+        while self.until_answered(lambda: slurm_job.find(self.name)) is not None:
+            time.sleep(POLL_S)
 
 
 def _new_lines(file: Path) -> Iterator[list[str]]:
@@ -222,28 +287,6 @@ def _new_lines(file: Path) -> Iterator[list[str]]:
         new = lines[len(known) :] if lines[: len(known)] == known else lines  # another attempt began
         known = lines
         yield new
-
-
-def _require(spec: StageSpec, store: Store, job: Job, number: str, logs: Path) -> None:
-    """Raise StageFailed, with the reason, unless an ended job has left the artifact."""
-    how = slurm_job.ending(number)
-    deadline = time.monotonic() + (PATIENCE_S if how.startswith("COMPLETED") else POLL_S)
-    while not _is_built(spec, store, job):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(POLL_S)
-    else:
-        return
-    ending = f"Slurm job {number}: {how}"
-    log = logs / f"slurm-{number}.log"
-    lines = [*child.tail(logs / "stage.log", 10), *child.tail(log, 10)]
-    failed = StageFailed(spec.name, ending, log, lines, diagnosis(logs), not how.startswith("CANCELLED"))
-    if (logs / OUTCOME).exists():  # the job itself knows more
-        with contextlib.suppress(InputError, KeyError, TypeError):
-            known = read_object(logs / OUTCOME)
-            cause, where, last = f"{known['cause']} ({ending})", Path(known["log"]), list(known["tail"])
-            failed = StageFailed(spec.name, cause, where, last, known["diagnosis"], known["may_pass"])
-    raise failed
 
 
 def cancel(specs: Sequence[StageSpec], store: Store, run: str) -> None:

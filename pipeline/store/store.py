@@ -26,7 +26,7 @@ from typing import Any
 
 from pipeline.errors import ConfigError, NoResult, StoreError, store_errors
 from pipeline.store.durable import damage, fsync_directory, missing_file, settle, unreadable, write_json
-from pipeline.store.leases import AlreadyLocked, locked
+from pipeline.store.leases import AlreadyLocked, is_locked, locked
 from stages.base.files import is_digest_entry, read_json
 from stages.base.reader import read
 
@@ -34,6 +34,8 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 DIGITS = 16
 NEVER_RUN = "never run"
+JOB_LOCK = "job"
+"""Purpose of the lock of a process that waits for the job that builds an artifact."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ class Store:
         The lock only prevents duplicate work. On file systems without working locks (some NFS mounts),
         attempt slots and the atomic commit still keep the store consistent.
         """
-        file = self.root / ".locks" / f"{key.flat}{f'.{purpose}' if purpose else ''}.lock"
+        file = self._lock_file(key, purpose)
         try:
             lock = locked(file, self.root, wait=False)
         except AlreadyLocked:
@@ -210,6 +212,13 @@ class Store:
             lock = locked(file, self.root)
         with lock:
             yield
+
+    def is_being_built(self, key: Key, purpose: str = "") -> bool:
+        """Return True if a process, on any machine, holds the artifact's build lock."""
+        return is_locked(self._lock_file(key, purpose))
+
+    def _lock_file(self, key: Key, purpose: str) -> Path:
+        return self.root / ".locks" / f"{key.flat}{f'.{purpose}' if purpose else ''}.lock"
 
     def manifest_digest(self, key: Key) -> str | None:
         """Return the SHA-256 of an artifact's manifest.json, which differs for each build; None if absent."""

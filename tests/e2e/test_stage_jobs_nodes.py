@@ -15,7 +15,7 @@ from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from tests.e2e import sweeping
 from tests.e2e.conftest import CHEAP
-from tests.launch.cluster import cluster
+from tests.launch.cluster import CONTROLLER, cluster
 from tests.processes import unanswered_download, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -28,8 +28,15 @@ SLURM = ["launcher=slurm", "launcher.stages=all"]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("slurm")):
-        yield
+    with cluster(
+        tmp_path_factory.mktemp("slurm"),
+        partitions=(
+            "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1",
+            "PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10",
+        ),
+        settings=("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
+    ) as daemons:
+        yield daemons
 
 
 @pytest.fixture
@@ -210,6 +217,23 @@ def test_the_controller_may_be_away_for_a_while(store, when):
     assert submitted(store) == {"fetch_dataset": 1}
 
 
+@pytest.mark.long
+def test_a_job_that_the_controller_loses_is_submitted_again(running, store):
+    """The controller writes its state every few seconds; if it is killed, jobs of the last ones are lost."""
+    process = start(store, *held("fetch_dataset"), stages="--only=fetch_dataset")
+    wait_until(jobs, LONG_S, process, lambda: output(store))
+    (number,) = jobs()
+    running.kill(CONTROLLER)
+    for file in (running.directory / "state").glob("job_state*"):
+        file.unlink()
+    running.start(CONTROLLER)
+    text = f"Slurm has lost job {number}"
+    wait_until(lambda: text in output(store) and jobs(), LONG_S, process, lambda: output(store))
+    release()
+    assert process.wait(LONG_S) == 0, output(store)
+    assert submitted(store) == {"fetch_dataset": 1} and "started again" not in output(store)
+
+
 TRAINING = ["sft.steps=60", "sft.check_every=60", "launcher.stages=[sft]"]
 
 
@@ -234,6 +258,31 @@ def test_a_training_that_is_queued_again_resumes(store):
     (result,) = Path(store).glob("sft/*/result.json")
     assert json.loads(result.read_text())["resumed_from"] >= 4
     assert submitted(store) == {"sft": 1}
+
+
+@pytest.mark.long
+def test_a_training_that_a_more_urgent_job_preempts_resumes(store):
+    """A job of a partition with a higher priority needs the node."""
+    process = start(store, *TRAINING, "sft.checkpoint_every=2", stages="--only=sft")
+    wait_for_steps(store, process, 5)
+    (number,) = jobs()
+    line = [
+        "sbatch",
+        "--parsable",
+        "--partition=urgent",
+        "--exclusive",
+        "--output=/dev/null",
+        "--wrap=sleep 5",
+    ]
+    urgent = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    wait_until(lambda: jobs().get(urgent) == "RUNNING", LONG_S, process, jobs)
+    assert jobs()[number] == "PENDING"
+    assert process.wait(LONG_S) == 0, output(store)
+    (result,) = Path(store).glob("sft/*/result.json")
+    assert json.loads(result.read_text())["resumed_from"] >= 4
+    assert submitted(store) == {"sft": 1}
+    shown = subprocess.run(["scontrol", "show", "job", number], capture_output=True, text=True).stdout
+    assert "Restarts=1" in shown
 
 
 @pytest.mark.long

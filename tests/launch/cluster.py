@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,52 @@ from tests.launch.namespaces import OUTSIDE, Machines
 from tests.processes import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+CONTROLLER = "slurmctld"
+
+
+@dataclass
+class Daemons:
+    """The daemons of a cluster by their names: munged, slurmctld, node0, node1, ..."""
+
+    directory: Path
+    commands: dict[str, list[str]] = field(default_factory=dict)
+    living: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        """Start a daemon."""
+        log = (self.directory / f"{name}.out").open("ab")
+        self.living[name] = subprocess.Popen(self.commands[name], stdout=log, stderr=log, cwd=self.directory)
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon; the processes of a node's jobs go on."""
+        process = self.living.pop(name)
+        process.kill()
+        process.wait()
+
+    def end(self) -> None:
+        """End all daemons."""
+        for daemon in reversed(self.living.values()):
+            daemon.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(10)
+            daemon.kill()
+            daemon.wait()
 
 
 @contextlib.contextmanager
-def cluster(directory: Path, nodes: Machines | None = None) -> Iterator[None]:
-    """Start the daemons with SLURM_CONF set, a slurmd on each of `nodes` or only on this machine.
+def cluster(
+    directory: Path,
+    nodes: Machines | None = None,
+    *,
+    count: int = 1,
+    cpus: int | None = None,
+    partitions: tuple[str, ...] = ("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP",),
+    settings: tuple[str, ...] = (),
+) -> Iterator[Daemons]:
+    """Start the daemons with SLURM_CONF set, a slurmd on each of `nodes`, or `count` on this machine.
 
-    Skip the test, with the reason, where that is impossible.
+    Each node has `cpus` CPUs for Slurm, this machine's by default. `partitions` and `settings` are lines of
+    slurm.conf. Skip the test, with the reason, where that is impossible.
     """
     missing = [name for name in PROGRAMS if shutil.which(name, path="/usr/sbin:/usr/bin") is None]
     if missing or os.geteuid() != 0:
@@ -32,45 +72,48 @@ def cluster(directory: Path, nodes: Machines | None = None) -> Iterator[None]:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
     directory.chmod(0o755)
-    started: list[subprocess.Popen[bytes]] = []
+    daemons = Daemons(directory)
     old = dict(os.environ)
     try:
-        os.environ["SLURM_CONF"] = str(_config(directory, socket_file, nodes))
+        addresses = ["127.0.0.1"] * count if nodes is None else nodes.addresses
+        controller = "127.0.0.1" if nodes is None else OUTSIDE
+        lines = [*_nodes(addresses, cpus or os.cpu_count() or 1), *partitions, *settings]
+        os.environ["SLURM_CONF"] = str(_config(directory, socket_file, controller, lines))
         files = {"key": key, "pid": "munge.pid", "log": "munge.log", "seed": "seed"}
         options = [f"--{name}-file={directory / file}" for name, file in files.items()]
-        munge = ["munged", "-F", "-f", f"--socket={socket_file}", *options]
-        inside = [[]] if nodes is None else nodes.insides
-        daemons = [[*prefix, "slurmd", "-D", "-N", f"node{n}"] for n, prefix in enumerate(inside)]
-        for command in (munge, ["slurmctld", "-D"], *daemons):
-            log = (directory / f"{len(started)}_{command[0]}.out").open("wb")
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=directory))
-            if command is munge:
-                _wait(socket_file.exists, directory, "munged")
+        daemons.commands["munged"] = ["munged", "-F", "-f", f"--socket={socket_file}", *options]
+        daemons.commands[CONTROLLER] = ["slurmctld", "-D"]
+        for number in range(len(addresses)):
+            inside = [] if nodes is None else nodes.insides[number]
+            daemons.commands[f"node{number}"] = [*inside, "slurmd", "-D", "-N", f"node{number}"]
+            (directory / f"spool_node{number}").mkdir()
+        for name in daemons.commands:
+            daemons.start(name)
+            if name == "munged":
+                _wait(socket_file.exists, directory, name)
         nodes_ready = ["sh", "-c", 'test "$(sinfo -h -N -o %T | sort -u)" = idle']
         _wait(lambda: subprocess.run(nodes_ready).returncode == 0, directory, "Slurm")
-        yield
+        yield daemons
     finally:
-        for daemon in reversed(started):
-            daemon.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.wait(10)
-            daemon.kill()
-            daemon.wait()
+        daemons.end()
         os.environ.clear()
         os.environ.update(old)
 
 
-def _config(directory: Path, munge: Path, nodes: Machines | None) -> Path:
-    host, cpus = socket.gethostname(), os.cpu_count()
-    addresses = ["127.0.0.1"] if nodes is None else nodes.addresses
-    controller = "127.0.0.1" if nodes is None else OUTSIDE
+def _nodes(addresses: list[str], cpus: int) -> Iterator[str]:
+    """Yield the line of each node; nodes of this machine, whose addresses are equal, differ by their port."""
+    common = f"NodeHostname={socket.gethostname()} CPUs={cpus} State=UNKNOWN"
+    for number, address in enumerate(addresses):
+        port = f"Port={find_port('127.0.0.1', None)} " if addresses.count(address) > 1 else ""
+        yield f"NodeName=node{number} NodeAddr={address} {port}{common}"
+
+
+def _config(directory: Path, munge: Path, controller: str, lines: list[str]) -> Path:
     (directory / "state").mkdir()
-    for number in range(len(addresses)):
-        (directory / f"spool_node{number}").mkdir()
     # cred_expire: a job that is requeued waits until its old credential has expired, two minutes otherwise.
     text = f"""
 ClusterName=test
-SlurmctldHost={host}({controller})
+SlurmctldHost={socket.gethostname()}({controller})
 SlurmctldPort={find_port(controller, None)}
 SlurmdPort={find_port("127.0.0.1", None)}
 SlurmUser=root
@@ -81,16 +124,15 @@ SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/slurmd_%n.pid
 ProctrackType=proctrack/pgid
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
 ReturnToService=2
 SlurmdTimeout=20
 KillWait=20
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+SlurmdParameters=config_overrides
 """
-    for number, address in enumerate(addresses):
-        text += f"NodeName=node{number} NodeAddr={address} NodeHostname={host} CPUs={cpus} State=UNKNOWN\n"
     path = directory / "slurm.conf"
-    path.write_text(text)
+    path.write_text("\n".join([text, *lines]) + "\n")
     return path
 
 

@@ -40,6 +40,13 @@ class Machines:
         """Reconnect the machine."""
         ip("link", "set", f"{TAG}_v{number}", "up")
 
+    def processes(self, number: int) -> list[int]:
+        """Return the ids of a machine's processes, without its sshd."""
+        shown = subprocess.run(
+            ["ip", "netns", "pids", f"{TAG}_{number}"], capture_output=True, text=True, check=True
+        )
+        return [int(word) for word in shown.stdout.split() if int(word) != self.daemons[number].pid]
+
     def mount_separate_disk(self, number: int, directory: Path) -> None:
         """Mount a separate disk at `directory` of the machine."""
         mount = ["mount", "-t", "tmpfs", "none", str(directory)]
