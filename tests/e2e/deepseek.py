@@ -50,6 +50,8 @@ def trained(directory: Path, *overrides: str) -> tuple[str, ...]:
         named = {f"{PREFIX}{name}": value for name, value in load_file(file).items()}
         counts = {f"{PREFIX}{counter}": np.ones(experts, np.float32), "step_num": np.array(1)}
         save_file({**named, **counts}, file)
-    files = {path.relative_to(made).as_posix(): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(made).as_posix(): path.read_bytes() for path in made.rglob("*") if path.is_file()
+    }
     commit_spec(store, planned.spec("grpo"), files)
     return run
