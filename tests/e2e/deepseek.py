@@ -1,4 +1,4 @@
-"""A run of DeepSeek-V3 with mindrlhf whose training is made up: what it writes, on four ranks, from random weights."""
+"""A run of DeepSeek-V3 with mindrlhf whose training is made up: what it writes on four ranks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ OVERRIDES = (
 
 
 def trained(directory: Path, *overrides: str) -> tuple[str, ...]:
-    """Fill directory/store up to grpo; return the run's overrides. `directory/trained`: the weights as converted.
+    """Fill directory/store up to grpo and return the run's overrides.
 
-    A rank's file has mindrlhf's names, its count of steps, and mindformers' counts of tokens.
+    The trained weights are in `directory/trained`, too, under mindformers' names. A rank's file has mindrlhf's names, its count of steps, and mindformers' counts of tokens.
     """
     run = (f"store={directory / 'store'}", *OVERRIDES, *overrides)
     done = grpoflow(directory, "run", "--until", "tokenize", *run)

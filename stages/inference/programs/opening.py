@@ -34,8 +34,8 @@ def open_model(arguments, share, card_share, cache_bytes):
         chosen = {"enforce_eager": True, "dtype": "float32", "enable_chunked_prefill": False}
         if arguments.get("tensor_parallel_size", 1) == 1:  # one process less, which takes a gigabyte
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        # it has no latent attention for CPUs (vllm/platforms/cpu.py:84): DeepSeek's keys and values are computed
-        # from the latent, and cached as in other models
+        # it has no latent attention for CPUs (vllm/platforms/cpu.py:84): DeepSeek's keys and values are
+        # computed from the latent, and cached as in other models
         os.environ.setdefault("VLLM_MLA_DISABLE", "1")
         if share is None:
             needed = min(cache_bytes, available_bytes() // (2 * replicas)) / 2**30

@@ -119,13 +119,16 @@ DEEPSEEK = {
         for role in ROLES
         for name in ("extend_method", "scaling_factor")
     },
+    **{
+        f"{role}.model.model_config.max_position_embeddings": "at least the length of a row" for role in ROLES
+    },
     **{f"{role}.moe_config.{name}": SAME_MODEL for role in ROLES for name in ROUTING},
     **{
         f"{role}.model.model_config.seq_length": "mindrlhf replaces it by that of grpo_config.yaml"
         for role in (*ROLES, "predict")
     },
     "grpo_config.actor_config.offset": "mindrlhf reads it here; the file has it in the model's alone",
-    "grpo_config.generate_config.sampling_config.top_k": "1 would make all completions equal, and advantages 0",
+    "grpo_config.generate_config.sampling_config.top_k": "1 makes all completions equal, and advantages 0",
     "reference.model.model_config.offset": UNWRITTEN,
     "reference.moe_config.aux_loss_factors": "a reference is not trained",
     "reference.moe_config.topk_bias_update_rate": "a reference is not trained",
@@ -243,7 +246,7 @@ GUIDES = {
             "rollout.max_tokens=1024",
             "rollout.min_tokens=2",
             "rollout.temperature=0.3",
-        ),  # fmt: skip
+        ),
         stage="grpo",
         files={
             "grpo_config": "examples/grpo/deepseekv3_grpo_tutorial/grpo_config.yaml",
