@@ -1,4 +1,4 @@
-"""A run of DeepSeek-V3 with mindrlhf whose training is made up: what it writes, on four ranks, from random weights."""
+"""A run of DeepSeek-V3 with mindrlhf whose training is made up: what it writes on four ranks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ OVERRIDES = (
 
 
 def trained(directory: Path, *overrides: str) -> tuple[str, ...]:
-    """Fill directory/store up to grpo; return the run's overrides. `directory/trained`: the weights as converted.
+    """Fill directory/store up to grpo and return the run's overrides.
 
-    A rank's file has mindrlhf's names, its count of steps, and mindformers' counts of tokens.
+    The trained weights are in `directory/trained`, too, under mindformers' names. A rank's file has the names of
+    mindrlhf, its count of steps, and mindformers' counts of tokens.
     """
     run = (f"store={directory / 'store'}", *OVERRIDES, *overrides)
     done = grpoflow(directory, "run", "--until", "tokenize", *run)
@@ -50,6 +51,8 @@ def trained(directory: Path, *overrides: str) -> tuple[str, ...]:
         named = {f"{PREFIX}{name}": value for name, value in load_file(file).items()}
         counts = {f"{PREFIX}{counter}": np.ones(experts, np.float32), "step_num": np.array(1)}
         save_file({**named, **counts}, file)
-    files = {path.relative_to(made).as_posix(): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(made).as_posix(): path.read_bytes() for path in made.rglob("*") if path.is_file()
+    }
     commit_spec(store, planned.spec("grpo"), files)
     return run

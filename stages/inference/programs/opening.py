@@ -34,7 +34,7 @@ def open_model(arguments, share, card_share, cache_bytes):
         chosen = {"enforce_eager": True, "dtype": "float32", "enable_chunked_prefill": False}
         if arguments.get("tensor_parallel_size", 1) == 1:  # one process less, which takes a gigabyte
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        # its kernels for CPUs have no latent attention (vllm/platforms/cpu.py:84): DeepSeek's keys and values are
+        # it has no latent attention for CPUs (vllm/platforms/cpu.py:84): DeepSeek's keys and values are
         # computed from the latent, and cached as in other models
         os.environ.setdefault("VLLM_MLA_DISABLE", "1")
         if share is None:

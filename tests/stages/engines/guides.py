@@ -79,6 +79,69 @@ MINDRLHF = {
     "command.model_name": UNWRITTEN,
     "command.tokenizer_type": "the qwen class reads <|im_end|> as a letter: no format reward",
 }
+PPO = (
+    "cliprange", "cliprange_value", "gamma", "horizon", "init_kl_coef", "kl_coef", "lam", "pretrain_coef",
+    "ref_mean", "ref_std", "scale_reward", "target", "vf_coef",
+)  # fmt: skip
+NEWER = (
+    "grpo_config.profiler_config", "grpo_config.rl_config.tokenizer_type",
+    "grpo_config.rl_config.enable_full_monitor", "grpo_config.rl_config.calculate_entropy",
+    "command.model_name", "command.tokenizer_type",
+)  # fmt: skip
+"""Keys that 0cd087455 does not have."""
+MINDRLHF_OLDER = {
+    **{key: reason for key, reason in MINDRLHF.items() if key not in NEWER},
+    **dict.fromkeys((f"grpo_config.rl_config.{key}" for key in PPO), "of PPO: GRPO does not read it"),
+    "command.custom_model_name": "the qwen class reads <|im_end|> as a letter: no format reward",
+}
+CONFIG_JSON = "as in config.json; the file's ids are plain text in V3"
+SAME_MODEL = "as in generation: without it training would compute another model"
+ROLES = ("finetune", "reference")
+ROUTING = ("n_group", "topk_group", "topk_method")
+DEEPSEEK = {
+    **{
+        key: reason
+        for key, reason in MINDRLHF.items()
+        if key
+        not in (
+            "grpo_config.rl_config.tokenizer_type",
+            "grpo_config.actor_config.parallel_config.expert_parallel",
+            "grpo_config.reward_config.verifier_function",
+        )
+    },
+    **{
+        f"{role}.model.model_config.{name}_token_id": CONFIG_JSON
+        for role in ROLES
+        for name in ("bos", "eos", "pad")
+    },
+    **{
+        f"{role}.model.model_config.{name}": SAME_MODEL
+        for role in ROLES
+        for name in ("extend_method", "scaling_factor")
+    },
+    **{
+        f"{role}.model.model_config.max_position_embeddings": "at least the length of a row" for role in ROLES
+    },
+    **{f"{role}.moe_config.{name}": SAME_MODEL for role in ROLES for name in ROUTING},
+    **{
+        f"{role}.model.model_config.seq_length": "mindrlhf replaces it by that of grpo_config.yaml"
+        for role in (*ROLES, "predict")
+    },
+    "grpo_config.actor_config.offset": "mindrlhf reads it here; the file has it in the model's alone",
+    "grpo_config.generate_config.sampling_config.top_k": "1 makes all completions equal, and advantages 0",
+    "reference.model.model_config.offset": UNWRITTEN,
+    "reference.moe_config.aux_loss_factors": "a reference is not trained",
+    "reference.moe_config.topk_bias_update_rate": "a reference is not trained",
+    "reference.moe_config.enable_sdrop": "tokens beyond an expert's capacity are dropped as in training",
+    "predict.model.model_config.block_size": "that of grpo_config.yaml",
+    "predict.model.model_config.do_sample": "sampling is that of grpo_config.yaml",
+    "predict.model.model_config.temperature": "sampling is that of grpo_config.yaml",
+    "predict.model.model_config.top_k": "sampling is that of grpo_config.yaml",
+    "predict.model.model_config.max_decode_length": "that of grpo_config.yaml",
+    "predict.processor.tokenizer.chat_template": "prompts are tokenized already",
+    "predict.processor.tokenizer.tokenizer_file": PATHS,
+    "predict.processor.tokenizer.vocab_file": PATHS,
+}
 SUPERVISED = {
     "finetune.output_dir": PATHS,
     "finetune.load_checkpoint": PATHS,
@@ -160,6 +223,39 @@ GUIDES = {
         files={"grpo_config": "examples/grpo/qwen_grpo_tutorial/grpo_config.yaml"},
         command="examples/grpo/qwen_grpo_tutorial/run_grpo_vllm.sh",
         differences=MINDRLHF,
+    ),
+    "mindrlhf 0cd087455": Guide(
+        checkout="mindrlhf-0cd087455",
+        recipe=("experiment=mindrlhf_7b_tutorial", "model.path=/models/qwen", "engine.contract=0cd087455"),
+        stage="grpo",
+        files={"grpo_config": "examples/grpo/qwen_grpo_tutorial/grpo_config.yaml"},
+        command="examples/grpo/qwen_grpo_tutorial/run_grpo_vllm.sh",
+        differences=MINDRLHF_OLDER,
+    ),
+    "DeepSeek-V3": Guide(
+        checkout="mindrlhf-e8a8fc1",
+        recipe=(
+            "experiment=mindrlhf_deepseek_v3",
+            "model.path=/models/deepseek",
+            "engine.epochs=10",
+            "train.checkpoint_every=5",
+            "train.keep_checkpoints=5",
+            "engine.seq_length=8192",
+            "engine.max_model_len=4096",
+            "tokenize.max_prompt_length=2048",
+            "rollout.max_tokens=1024",
+            "rollout.min_tokens=2",
+            "rollout.temperature=0.3",
+        ),
+        stage="grpo",
+        files={
+            "grpo_config": "examples/grpo/deepseekv3_grpo_tutorial/grpo_config.yaml",
+            "finetune": "model_configs/deepseek_v3_config/finetune_deepseek3_671b.yaml",
+            "reference": "model_configs/deepseek_v3_config/ref_deepseek3_671b.yaml",
+            "predict": "model_configs/deepseek_v3_config/predict_deepseek3_671b.yaml",
+        },
+        command="examples/grpo/deepseekv3_grpo_tutorial/run_grpo.sh",
+        differences=DEEPSEEK,
     ),
     "one-card fine-tuning": Guide(
         checkout="mindformers-051d65f",
