@@ -152,7 +152,8 @@ class Trial:
         """Return True if Slurm ended a job's processes: cancelled, of a lost node, or lost itself."""
         log = self.store / ".logs" / artifact.replace("/", "-") / f"slurm-{job}.log"
         controller = (self.daemons.directory / f"{CONTROLLER}.out").read_text()
-        ended = re.search(rf"^.*(orphan|requeu|registered pending).*JobId={job}\b", controller, re.IGNORECASE | re.MULTILINE)
+        how = rf"^.*(orphan|requeu|registered pending).*JobId={job}\b"
+        ended = re.search(how, controller, re.IGNORECASE | re.MULTILINE)
         return ended is not None or "CANCELLED AT" in log.read_text()
 
     def describe(self):
