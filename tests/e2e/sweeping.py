@@ -85,7 +85,7 @@ def points(store: Path) -> list[dict[str, Any]]:
 
 def artifacts(store: Path) -> dict[str, tuple[int, float]]:
     """Return inode and time of the commit of each artifact, by STAGE/DIGITS."""
-    files = store.glob("[!.]*/*/manifest.json")
+    files = store.glob("[!.]*/[!.]*/manifest.json")
     return {
         str(file.parent.relative_to(store)): (os.stat(file).st_ino, os.stat(file).st_mtime) for file in files
     }
