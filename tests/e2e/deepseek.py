@@ -28,8 +28,8 @@ OVERRIDES = (
 def trained(directory: Path, *overrides: str) -> tuple[str, ...]:
     """Fill directory/store up to grpo and return the run's overrides.
 
-    The trained weights are in `directory/trained`, too, under mindformers' names. A rank's file has the names of
-    mindrlhf, its count of steps, and mindformers' counts of tokens.
+    The trained weights are in `directory/trained`, too, under mindformers' names. A rank's file has the names
+    of mindrlhf, its count of steps, and mindformers' counts of tokens.
     """
     run = (f"store={directory / 'store'}", *OVERRIDES, *overrides)
     done = grpoflow(directory, "run", "--until", "tokenize", *run)

@@ -67,7 +67,7 @@ class MindrlhfOneStage(Engine[Job]):
             "split": {"bytes_written": ranks["train"] + ranks["generate"]},
             "grpo": {"program": GRPO, "bytes_written": ranks["train"] * growth(run)},
         }
-        graph = mindrlhf.graph(run, "ckpt", converted=False)
+        graph = mindrlhf.graph(run, "ckpt")
         return tuple(replace(stage, **changes.get(stage.name, {})) for stage in graph)
 
     def job(self, run: Sections) -> Job:

@@ -84,9 +84,8 @@ def _at_hugging_face(saved: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
     weights = weights_of(shape)
     result = {name: np.full(size, np.nan, np.float32) for name, size in tensor_shapes(weights).items()}
     for weight in weights:
-        value = saved.get(weight.name)
-        for block in weight.rows if value is not None else ():
-            rows, target = value[block.rows], result[weight.parts[block.part]]
+        for block in weight.rows if weight.name in saved else ():
+            rows, target = saved[weight.name][block.rows], result[weight.parts[block.part]]
             if weight.stacked:  # a row is an expert
                 target[...] = rows[0]
             else:

@@ -167,4 +167,5 @@ def halves(value: Array, heads: int, rope: int) -> Array:
     """Return [N * D, H] with a head's last `rope` rows in mindformers' order: even ones, then odd ones."""
     rows = value.reshape(heads, -1, value.shape[-1])
     kept, turned = rows[:, :-rope], rows[:, -rope:]
-    return np.concatenate([kept, turned[:, 0::2], turned[:, 1::2]], 1).reshape(value.shape)
+    arranged: Array = np.concatenate([kept, turned[:, 0::2], turned[:, 1::2]], 1)
+    return arranged.reshape(value.shape)
