@@ -1,8 +1,8 @@
 """mindrlhf hands DeepSeek-V3's weights to generation, on one CPU worker: deepseek_program.py CASE.json.
 
 CASE holds `model` and `moe`, keys of the network that trains, and the directories `converted` (its weights),
-`huggingface` and `work`. The result, work/result.json, names parameters of generation that did not arrive, and
-those that differ from the weights at Hugging Face. Needs the rehearsal's directory on PYTHONPATH.
+`huggingface` and `work`. The result, work/result.json, names parameters of generation that did not arrive
+and those that differ from the weights at Hugging Face. Needs the rehearsal's directory on PYTHONPATH.
 """
 
 import json

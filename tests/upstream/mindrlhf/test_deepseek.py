@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).with_name("deepseek_program.py")
 
 
 def test_all_weights_arrive_but_the_bias_of_the_routers(checkout, interpreter, tmp_path):
-    """It looks for the name that the bias has with use_gmm (transform_worker.py:55), which is off."""
+    """It looks for the name that the bias has with use_gmm (transform_worker.py:131), which is off."""
     model = make_model(**MODELS["deepseek_v3"], torch_dtype="float32", param_init_type="float32")
     write(tmp_path / "hf", model)
     convert_directory(tmp_path / "hf", tmp_path / "converted", False, None)
