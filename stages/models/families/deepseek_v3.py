@@ -250,7 +250,8 @@ def _routed_in_training(inputs: NetworkInputs) -> Values:
         "capacity_factor": 1.5,
         "aux_loss_factor": 0.05,
         "balance_via_topk_bias": True,
-        "topk_bias_update_rate": 0,  # 0 and the next 0: rewards alone move the policy
+        # 0 and the next 0: rewards alone move the policy; and mindrlhf hands no bias to generation
+        "topk_bias_update_rate": 0,
         "aux_loss_factors": [0],
         "aux_loss_types": ["expert"],
         "z_loss_factor": 0.0,

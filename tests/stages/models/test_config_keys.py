@@ -26,7 +26,8 @@ FAMILY_OF = {
     "qwen2": PUBLISHED["qwen2_5_7b"], "qwen3": PUBLISHED["qwen3_8b"], "qwen3_moe": PUBLISHED["qwen3_30b_a3b"],
     "llama3": PUBLISHED["llama3_2_1b"], "deepseek_v3": PUBLISHED["deepseek_v3"],
 }  # fmt: skip
-ENGINES = {"qwen3_30b_a3b": ("engine=verl",), "deepseek_v3": ("engine=mindrlhf",)}
+DEEPSEEK = ("engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors")
+ENGINES = {"qwen3_30b_a3b": ("engine=verl",), "deepseek_v3": DEEPSEEK}
 
 
 def write(directory, config):
