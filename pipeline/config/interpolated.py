@@ -29,7 +29,7 @@ def convert_interpolated(config: Any) -> None:
         converted = _converted(value, accepted) if isinstance(value, str) else value
         if converted != value:
             node[key], is_converted = converted, True
-        else:
+        elif not (isinstance(value, str) and "${" in value):  # this text would be read as an interpolation
             unchanged.append((node, key, value))
     if not is_converted:
         for node, key, value in unchanged:
