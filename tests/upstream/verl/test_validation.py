@@ -28,12 +28,13 @@ def test_the_accuracy_is_that_of_transformers_and_the_best_checkpoint_is_the_res
     overrides += [f"train.validation_prompts={HELD_OUT}", "train.checkpoint_every=1", "train.keep_best=true"]
     made = verl.train(tmp_path / "run", *overrides, "train.keep_checkpoints=1")
     (tokenized,) = (tmp_path / "run/store/tokenize").iterdir()
-    held_out = parquet.read_table(tokenized / "train.parquet").to_pylist()[-HELD_OUT:]
+    kept = parquet.read_table(tokenized / "train.parquet").to_pylist()
+    training, held_out = kept[:-HELD_OUT], kept[-HELD_OUT:]
     answers = dict(zip(prompts, texts, strict=True))
-    given = [answers[f"{row['prompt'][0]['content'].removesuffix('=')}="] for row in held_out]
-    solutions = [row["reward_model"]["ground_truth"] for row in held_out]
-    expected = sum(are_right(None, given, solutions)) / HELD_OUT
+    expected = _accuracy(held_out, answers)
     assert 0.2 < expected < 0.8
+    for others in (training, training[:HELD_OUT], kept):  # a run that asked these would be noticed
+        assert _accuracy(others, answers) != pytest.approx(expected)
     metrics = [json.loads(line) for line in (made.grpo / "metrics.jsonl").read_text().splitlines()]
     assert [row["validation_accuracy"] for row in metrics] == [pytest.approx(expected)] * STEPS
     assert all(row["validation_s"] > 0 for row in metrics)
@@ -41,6 +42,12 @@ def test_the_accuracy_is_that_of_transformers_and_the_best_checkpoint_is_the_res
     assert (result["steps"], result["best_step"], result["checkpoint"]) == (STEPS, 1, "global_step_1")
     trained = {prompt for step in made.completions() for prompt, *_ in step}
     assert not trained & {f"{row['prompt'][0]['content'].removesuffix('=')}=" for row in held_out}
+
+
+def _accuracy(rows, answers):
+    """Return the share of rows whose prompt is answered with the ground truth."""
+    given = [answers[f"{row['prompt'][0]['content'].removesuffix('=')}="] for row in rows]
+    return sum(are_right(None, given, [row["reward_model"]["ground_truth"] for row in rows])) / len(rows)
 
 
 def _numbers(text):
