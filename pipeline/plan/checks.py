@@ -214,7 +214,8 @@ def _probe(plan: Plan, store: Store, probed: Probed) -> list[str] | None:
 def _probe_rows(config: Config, fetched: Path | None, leftover: Leftover | None) -> list[str]:
     """Return the problems that the probe reports of the first rows.
 
-    Generated rows are those of seed 0, as in `grpoflow probe`: no other seed lets a reward be earned.
+    Generated rows are those of seed 0, as in `grpoflow probe`: whether a reward can be earned does not depend
+    on the seed.
     """
     from stages.rewards.probe import probe, sample_rows
 

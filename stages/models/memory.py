@@ -249,12 +249,39 @@ def warnings(roles: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
     return lines
 
 
+def server_bytes(utilization: float, device_memory_gib: int) -> int:
+    """Return what vLLM takes of a card. `utilization`: engine.gpu_memory_utilization."""
+    return int(utilization * device_memory_gib * GIB)
+
+
+def server_cache(
+    taken: Sequence[Term], per_token: int, longest: int, utilization: float, device_memory_gib: int
+) -> Term:
+    """Return vLLM's keys and values: at least those of one sequence, at most what its share of a card leaves.
+
+    Args:
+        taken: what else it holds.
+        per_token: bytes of a token's keys and values.
+        longest: tokens of the longest sequence.
+        utilization: engine.gpu_memory_utilization.
+        device_memory_gib: memory of a card.
+    """
+    least = per_token * longest
+    most = max(least, server_bytes(utilization, device_memory_gib) - sum(term.high for term in taken))
+    formula = (
+        f"at least one sequence: {longest:,} tokens x {per_token:,} bytes; vLLM takes what "
+        f"engine.gpu_memory_utilization={utilization} x {device_memory_gib} GiB leaves: "
+        f"{most // per_token:,} tokens"
+    )
+    return Term("KV cache", least, most, formula)
+
+
 def server_warnings(roles: Sequence[RoleMemory], utilization: float, device_memory_gib: int) -> list[str]:
     """Return a warning if vLLM's share of a card has no room for weights and one sequence.
 
     `utilization`: engine.gpu_memory_utilization. Nothing is said of a role that does not fit into the card.
     """
-    budget, lines = int(utilization * device_memory_gib * GIB), []
+    budget, lines = server_bytes(utilization, device_memory_gib), []
     for role in roles:
         need = sum(term.low for term in role.terms if term.name in SERVER)
         if role.role == "generate" and need > budget and role.fits(device_memory_gib * GIB) != "no":

@@ -36,10 +36,6 @@ def warnings(job: Job, roles: Sequence[RoleMemory]) -> list[str]:
     return lines
 
 
-def _vllm_budget(job: Job) -> int:
-    return int(job.engine.gpu_memory_utilization * job.engine.device_memory_gib * GIB)
-
-
 def train(job: MindrlhfJob) -> RoleMemory:
     """Return the memory of the pipeline stage of training that needs most."""
     return memory.largest("train", train_stages(job))
@@ -87,14 +83,9 @@ def _generate(job: Job) -> RoleMemory:
     per_token = memory.cache_bytes_per_token(model, layout, model.torch_dtype)
     if engine.use_vllm:
         working = memory.working_set(model, layout, job.max_model_len)
-        least = per_token * job.max_model_len
-        most = max(least, _vllm_budget(job) - weights.high - working.high)
-        formula = (
-            f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; vLLM takes what "
-            f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x "
-            f"{engine.device_memory_gib} GiB leaves: {most // per_token:,} tokens"
-        )
-        return RoleMemory("generate", 0, (weights, working, Term("KV cache", least, most, formula)))
+        share = engine.gpu_memory_utilization, engine.device_memory_gib
+        cache = memory.server_cache((weights, working), per_token, job.max_model_len, *share)
+        return RoleMemory("generate", 0, (weights, working, cache))
     working = memory.working_set(
         model, layout, engine.infer_model_batch_size * job.tokenize.max_prompt_length
     )

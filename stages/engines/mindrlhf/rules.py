@@ -303,7 +303,7 @@ def _tokens(job: Job) -> Iterator[Problem]:
     if model.source == "builtin":
         return  # its vocabulary is trained in fetch; the stage reads the ids from its tokenizer
     reads_file = job.reads_tokenizer_json or bool(job.tutorial.special_tokens)
-    if reads_file and not vocabulary.has_endoftext(model):
+    if reads_file and not vocabulary.has_padding_token(model):
         own = job.tutorial.special_tokens.get("eos")
         token = vocabulary.ENDOFTEXT_TEXT if own is None else f"{own} or {vocabulary.ENDOFTEXT_TEXT}"
         rule = f"its tokenizer must know {token}, with which samples are padded"

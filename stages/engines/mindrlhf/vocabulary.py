@@ -62,7 +62,7 @@ def special_tokens(model: ModelConfig) -> Mapping[str, str]:
     return dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT) if is_foreign or not usual else usual
 
 
-def has_endoftext(model: ModelConfig) -> bool:
+def has_padding_token(model: ModelConfig) -> bool:
     """Return True if the tokenizer has the token that pads samples, or if there is no tokenizer file."""
     known = _special_tokens(model)
     return not known or special_tokens(model)["eos"] in known

@@ -13,7 +13,7 @@ from dataclasses import replace
 from stages.base.layout import RoleLayout
 from stages.engines.mindspeed_rl.job import Job
 from stages.models import memory
-from stages.models.memory import GIB, RoleMemory, Term
+from stages.models.memory import RoleMemory
 
 _DTYPE = "bfloat16"
 
@@ -78,11 +78,6 @@ def _generate(job: Job) -> RoleMemory:
     weights = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
     working = memory.working_set(model, layout, job.max_num_batched_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)
-    least = per_token * job.max_model_len
-    share = int(engine.gpu_memory_utilization * engine.device_memory_gib * GIB)
-    most = max(least, share - weights.high - working.high)
-    formula = (
-        f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; of vLLM's "
-        f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB"
-    )
-    return RoleMemory("generate", 0, (weights, working, Term("KV cache", least, most, formula)))
+    share = engine.gpu_memory_utilization, engine.device_memory_gib
+    cache = memory.server_cache((weights, working), per_token, job.max_model_len, *share)
+    return RoleMemory("generate", 0, (weights, working, cache))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from stages.engines import fsdp_memory
 from stages.engines.verl.job import Job
 from stages.models import memory
-from stages.models.memory import GIB, RoleMemory, Term
+from stages.models.memory import RoleMemory, Term
 
 BFLOAT16_BYTES = 2
 LOGITS, ENTROPY = 3, 2
@@ -104,13 +104,6 @@ def _generate(job: Job) -> RoleMemory:
     weights = memory.weights(held, "bfloat16")
     working = memory.working_set(model, layout, job.sample_length)
     per_token = memory.cache_bytes_per_token(model, layout, "bfloat16")
-    least = per_token * job.sample_length
-    budget = int(engine.gpu_memory_utilization * engine.device_memory_gib * GIB)
-    most = max(least, budget - weights.high - working.high)
-    formula = (
-        f"at least one completion: {job.sample_length:,} tokens x {per_token:,} bytes; the server takes what "
-        f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB "
-        "leaves"
-    )
-    cache = Term("KV cache", least, most, formula)
+    share = engine.gpu_memory_utilization, engine.device_memory_gib
+    cache = memory.server_cache((weights, working), per_token, job.sample_length, *share)
     return RoleMemory("generate", 0, (weights, working, cache, *_state(job)))

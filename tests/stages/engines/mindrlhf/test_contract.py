@@ -10,7 +10,7 @@ import pytest
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf import contract
 from stages.engines.mindrlhf.files import arguments, grpo_config
-from stages.engines.mindrlhf.vocabulary import has_endoftext, special_tokens, tokenizer_of
+from stages.engines.mindrlhf.vocabulary import has_padding_token, special_tokens, tokenizer_of
 from stages.models.families import FAMILIES
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 
@@ -86,11 +86,11 @@ def test_the_tokenizer_follows_from_the_configuration(model, tokenizer):
 def test_the_tokenizer_follows_from_a_local_directory(tmp_path):
     path = with_tokens(tmp_path, endoftext=151643, im_end=151645)
     model = dataclasses.replace(job_of(*SEVEN).model, path=path)
-    assert tokenizer_of(model) == "qwen" and has_endoftext(model)
+    assert tokenizer_of(model) == "qwen" and has_padding_token(model)
     with_tokens(tmp_path, endoftext=0, im_end=2)
-    assert tokenizer_of(model) == "file" and has_endoftext(model)
+    assert tokenizer_of(model) == "file" and has_padding_token(model)
     with_tokens(tmp_path, begin_of_text=128000)
-    assert tokenizer_of(model) == "file" and not has_endoftext(model)
+    assert tokenizer_of(model) == "file" and not has_padding_token(model)
     (tmp_path / "tokenizer_config.json").write_text("no JSON")
     assert tokenizer_of(model) == "qwen"  # fetch says what is wrong with the file
 
@@ -110,7 +110,7 @@ def test_deepseeks_special_tokens_are_those_that_the_vocabulary_has(tmp_path, to
         added = {str(index): {"content": f"<{name}>"} for name, index in tokens.items()}
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
     model = dataclasses.replace(job_of(*SEVEN).model, family="deepseek_v3", path=str(tmp_path))
-    assert has_endoftext(model) == (end is not None)
+    assert has_padding_token(model) == (end is not None)
     assert end is None or special_tokens(model)["eos"] == end
     built_in = dataclasses.replace(model, source="builtin", path=None)
     assert set(special_tokens(built_in).values()) == {"<|endoftext|>"}
