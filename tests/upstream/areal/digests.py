@@ -12,15 +12,20 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 
-def digest(directory):
-    tensors = {}
-    for file in directory.glob("*.safetensors"):
-        tensors |= load_file(file)
+def digest_of(tensors):
+    """Return the digest of tensors by name."""
     total = hashlib.sha256()
     for name in sorted(tensors.keys() - {"lm_head.weight"}):
         total.update(name.encode())
         total.update(tensors[name].float().contiguous().numpy().tobytes())
     return total.hexdigest()[:16]
+
+
+def digest(directory):
+    tensors = {}
+    for file in directory.glob("*.safetensors"):
+        tensors |= load_file(file)
+    return digest_of(tensors)
 
 
 if __name__ == "__main__":

@@ -9,27 +9,12 @@ it, which have the version as another suffix.
 import json
 import os
 import sys
-from importlib.machinery import PathFinder
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "hooks"))
+from after_import import change_after_import
 
 RECORD = "GRPOFLOW_TEST_RECORD"
-
-
-class Recorded:
-    """Finds the modules, and changes them after their import."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name not in CHANGES:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module):
-            execute(module)
-            CHANGES[name](module)
-
-        spec.loader.exec_module = execute_and_change
-        return spec
 
 
 def record_requests(module):
@@ -74,6 +59,7 @@ def record_weights(module):
     engine.send_weights = send_weights
 
 
-CHANGES = {"verl.workers.rollout.llm_server": record_requests, "grpoflow_verl_cpu.weights": record_weights}
 if RECORD in os.environ:
-    sys.meta_path.insert(0, Recorded)
+    change_after_import(
+        {"verl.workers.rollout.llm_server": record_requests, "grpoflow_verl_cpu.weights": record_weights}
+    )

@@ -6,31 +6,17 @@ from the trained model's by factors that a test knows.
 """
 
 import sys
-from importlib.machinery import PathFinder
+from pathlib import Path
 
 from shift import shift
 
-
-class ShiftedLoop:
-    """Finds the plugin's module, and changes it after its import."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "grpoflow_verl_cpu.agent_loops":
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module):
-            execute(module)
-            change(module.SingleTurn)
-
-        spec.loader.exec_module = execute_and_change
-        return spec
+sys.path.append(str(Path(__file__).parents[2] / "hooks"))
+from after_import import change_after_import
 
 
-def change(loop):
-    """Shift what an agent loop returns."""
+def change(module):
+    """Shift what the agent loop returns."""
+    loop = module.SingleTurn
     original = loop.run
 
     async def run(self, sampling_params, **kwargs):
@@ -42,4 +28,4 @@ def change(loop):
     loop.run = run
 
 
-sys.meta_path.insert(0, ShiftedLoop)
+change_after_import({"grpoflow_verl_cpu.agent_loops": change})
