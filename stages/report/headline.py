@@ -165,7 +165,7 @@ def gain_text(pair: Pair, evaluation: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Lag:
-    """By how much an accuracy after GRPO is lower than the highest one, as a share."""
+    """Difference of an accuracy after GRPO from the highest one, as a share."""
 
     difference: float
     """At least 0."""

@@ -15,7 +15,9 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn, ops
+from mindspore import nn
+
+from .cells import LastLogits
 
 Array = np.ndarray[Any, Any]
 PLAIN = {
@@ -58,18 +60,13 @@ class Weights(nn.Cell):  # type: ignore[misc]
         return {name: value.asnumpy() for name, value in self._params.items()}
 
 
-class LastLogits(nn.Cell):  # type: ignore[misc]
-    """Logits of one position per row."""
+class LastLogitsOfTraining(LastLogits):
+    """Logits of the network for training, which also returns a loss of its routers."""
 
-    def __init__(self, network: Any) -> None:
-        super().__init__(auto_prefix=False)
-        self.backbone, self.head = network.model, network.lm_head
-
-    def construct(self, tokens: Any, last: Any) -> Any:
-        """Return logits [rows, vocabulary] at `last` [rows] of tokens [rows, positions] int32."""
+    def states(self, tokens: Any) -> Any:
+        """Return the states alone."""
         states, _ = self.backbone(tokens, extra_loss=0.0)
-        rows = ops.arange(0, tokens.shape[0], 1)
-        return self.head(states[rows, last]).astype(ms.float32)
+        return states
 
 
 class DeepseekV3ForCausalLM:
@@ -90,7 +87,7 @@ class DeepseekV3ForCausalLM:
         self.shape, self.seq_length = DeepseekV3Config(**config), seq_length
         self.computing = TrainingDeepseekV3ForCausalLM(self.shape)
         self.computing.set_train(False)
-        self.step = LastLogits(self.computing)
+        self.step = LastLogitsOfTraining(self.computing)
         self.step.set_train(False)
         self.network = Weights(self.fused({name: value.asnumpy() for name, value in weights}))
         self.kv_caches: list[Any] = []

@@ -60,7 +60,7 @@ def route_by_sorting(module: Any) -> None:
 
 def multiply_experts(module: Any) -> None:
     """Multiply experts without broadcasting."""
-    from . import experts
+    from . import cells
 
     original = module.Linear.__init__
 
@@ -68,7 +68,7 @@ def multiply_experts(module: Any) -> None:
     def init(self: Any, *arguments: Any, **settings: Any) -> None:
         original(self, *arguments, **settings)
         if self.expert_flag and not self.use_gmm:
-            self.matmul = experts.ExpertProduct(self.transpose_b)
+            self.matmul = cells.ExpertProduct(self.transpose_b)
 
     module.Linear.__init__ = init
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn, ops
 
+from .cells import LastLogits
 from .hooks import Provided
 from .script import FILE, Script
 
@@ -86,20 +86,6 @@ class GPUModelRunner:
     def initialize_kv_cache(self, config: Any) -> None:
         """Do nothing: there is no key-value cache."""
         self.kv_cache_config = config
-
-
-class LastLogits(nn.Cell):  # type: ignore[misc]
-    """Logits of one position per row: [rows, positions, vocabulary] would not fit into memory."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__(auto_prefix=False)
-        self.backbone, self.head = network.model, network.lm_head
-
-    def construct(self, tokens: Any, last: Any) -> Any:
-        """Return logits [rows, vocabulary] at `last` [rows] of tokens [rows, positions] int32."""
-        states = self.backbone(tokens)
-        rows = ops.arange(0, tokens.shape[0], 1)
-        return self.head(states[rows, last]).astype(ms.float32)
 
 
 class Qwen2ForCausalLM:
