@@ -49,6 +49,7 @@ RL, LLM, MINDSPEED = (_hosts(name, *ASCEND) for name in ("MindSpeed-RL", "MindSp
 SOURCES = {
     "mindrlhf-e8a8fc1": ("e8a8fc1ca5bf27c47287525c007f2c37adefcea2", MINDRLHF),
     "mindrlhf-0cd087455": ("0cd0874559d5658e5987ba11718a920384691c59", MINDRLHF),
+    "mindrlhf-2d0e84d": ("2d0e84de5bb8254ddc200c2b862278e69c12de8b", MINDRLHF),
     "mindformers-051d65f": ("051d65f2ec7656d2d801428d84edab8ff58577ed", MINDFORMERS),
     "mindspeed-rl-c21465a": ("c21465aca84fd0fc151707327dcbc81a1dc4a162", RL),
     "mindspeed-llm-9930a505": ("9930a5057acdd1976bce10f49d87b34b8d52c036", LLM),

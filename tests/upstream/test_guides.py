@@ -1,7 +1,9 @@
 """Line by line: what the guides have people write, and what grpoflow renders for the matching recipe."""
 
+import ast
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 import yaml
@@ -24,17 +26,29 @@ def arguments(words):
     return found
 
 
+def defaults(text):
+    """Return the defaults of the only dataclass of a Python file."""
+    (cls,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    found = {}
+    for node in cls.body:
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            found[target.id] = ast.literal_eval(node.value)
+    return found
+
+
 def shipped(guide, home):
     """Return the keys of a guide's files and the arguments of its command."""
     found = {}
     for name, file in guide.files.items():
-        found |= dict(leaves(yaml.safe_load((home / file).read_text("utf-8")), name))
+        text = (home / file).read_text("utf-8")
+        found |= dict(leaves(defaults(text) if file.endswith(".py") else yaml.safe_load(text), name))
     if guide.included:
         file, section, key = guide.included
         found |= dict(leaves(yaml.safe_load((home / file).read_text("utf-8"))[section], key))
     if guide.command:
         script = (home / guide.command).read_text("utf-8")
-        line = re.search(r"main\.py(.*?)(?:>|$)", script.replace("\\\n", " "), re.MULTILINE)[1]
+        line = re.search(rf"{guide.program}(.*?)(?:>|$)", script.replace("\\\n", " "), re.MULTILINE)[1]
         found |= arguments(shlex.split(line))
     return found
 
@@ -46,7 +60,7 @@ def rendered(guide):
         (text,) = (
             text
             for file, text in made.items()
-            if file.startswith(f"{guide.stage}/") and file.endswith(f"/{name}.yaml")
+            if file.startswith(f"{guide.stage}/") and Path(file).stem == name
         )
         found |= dict(leaves(yaml.safe_load(text), name))
     if guide.command:

@@ -25,11 +25,13 @@ class Guide:
     stage: str
     """Stage whose rendered files are compared."""
     files: Mapping[str, str]
-    """Rendered file -> the shipped one."""
+    """Rendered file -> the shipped one; a shipped Python file: the defaults of its dataclass."""
     command: str
     """Shipped script whose command line is compared; empty: none."""
     differences: Mapping[str, str]
     """Key, or group of keys -> why it differs. Keys of files begin with the rendered file's name."""
+    program: str = "main.py"
+    """Name of the program in the shipped script."""
     included: tuple[str, str, str] | None = None
     """Shipped file that another one includes: the file, its section, and the section's rendered key."""
 
@@ -215,6 +217,197 @@ MINDSPEED_RL = {
     "train.rl_config.use_tensorboard": "grpoflow writes event files itself",
     "train.generate_config.trust_remote_code": "no code of a model directory is run",
 }
+IN_FLOAT32 = "float32, as transformers computes it"
+NO_TOKENIZER = "mindrlhf's own tokenizer reads the prompts"
+NETWORK = {
+    "eos_token_id": "config.json's",
+    "bos_token_id": "config.json's",
+    "max_position_embedding": "config.json's",
+    "tie_word_embeddings": "config.json's",
+    "softmax_compute_type": IN_FLOAT32,
+    **dict.fromkeys(
+        ("rotary_pct", "rotary_emb_base", "kv_channels"), "of another model: Llama does not read it"
+    ),
+    **dict.fromkeys(
+        ("repetition_penalty", "max_decode_length", "block_size", "num_blocks", "top_k", "top_p"),
+        "of generation: training does not read it",
+    ),
+}
+"""Keys of a training's network that differ from the shipped file."""
+GENERATION = {
+    "max_position_embedding": "the name that mindformers reads",
+    "max_position_embeddings": "the name that mindformers reads",
+    "tie_word_embeddings": "config.json's",
+    "softmax_compute_type": IN_FLOAT32,
+    "use_past_shard": "off in the file",
+    "auto_map": NO_TOKENIZER,
+}
+"""Keys of a generation's network that differ from the shipped file."""
+WITHOUT_VLLM = {
+    **MINDRLHF,
+    "grpo_config.generate_config.use_vllm": "README.md has people set it to 0",
+    "command.verifier_function": "mindrlhf replaces accuracy_reward by this one for Qwen models",
+    **{f"{role}.model.model_config.{key}": reason for role in ROLES for key, reason in NETWORK.items()},
+    **{f"predict.model.model_config.{key}": reason for key, reason in GENERATION.items()},
+    **{
+        f"{role}.model.model_config.seq_length": "mindrlhf replaces it by that of grpo_config.yaml"
+        for role in ROLES
+    },
+    "predict.model.model_config.block_size": "that of grpo_config.yaml",
+    "predict.model.model_config.param_init_type": "weights of generation are bfloat16, as the model's",
+    **{
+        f"predict.model.model_config.{key}": "sampling is that of grpo_config.yaml"
+        for key in ("max_decode_length", "repetition_penalty", "temperature", "top_k", "top_p")
+    },
+    **{
+        f"{role}.{section}": "repeats grpo_config.yaml, which counts"
+        for role in (*ROLES, "predict")
+        for section in ("parallel_config", "recompute_config")
+    },
+    **{f"{role}.processor": NO_TOKENIZER for role in (*ROLES, "predict")},
+}
+LEFT = "not replaced: the checkout's default stays"
+TRAINING = {**NETWORK, "rotary_dtype": IN_FLOAT32, "max_decode_length": "that of the generation's file"}
+ONE_STAGE = {
+    **dict.fromkeys(
+        (
+            f"command.{key}"
+            for key in (
+                "sft_path_infer",
+                "sft_path_train",
+                "vocab_path",
+                "merges_file_path",
+                "mind_dataset_dir",
+                "save_ckpt_dir",
+                "load_sft_checkpoint_infer",
+                "load_sft_checkpoint_train",
+                "load_ref_checkpoint",
+            )
+        ),
+        PATHS,
+    ),
+    "command.pre_num_generations": UNWRITTEN,
+    "command.pre_store_data": "rows of one update, with which the script compiles its graph on trial",
+    "grpo_config.sink_size": "with 2, updates that do not fill it are dropped silently",
+    **dict.fromkeys(
+        (
+            f"grpo_config.{key}"
+            for key in (
+                *PPO,
+                "align_type",
+                "checkpoint_interval",
+                "critic_model_path",
+                "device_target",
+                "enable_alltoall",
+                "eta_min",
+                "eval_interval",
+                "full_batch",
+                "gen_experience_kwargs",
+                "grpo_epochs",
+                "inference_micro_size",
+                "is_shared_backbone",
+                "lr",
+                "mind_dataset_dir",
+                "model_name",
+                "only_save_strategy",
+                "parallel_mode",
+                "ppo_epochs",
+                "reward_model_path",
+                "save_ckpt_dir",
+                "save_data_file",
+                "sceduler_name",
+                "sft_model_path",
+                "t_max",
+                "total_steps",
+                "use_parallel",
+                "weight_decay",
+            )
+        ),
+        LEFT,
+    ),
+    **{f"finetune.model.model_config.{key}": reason for key, reason in TRAINING.items()},
+    "finetune.recompute_config.recompute": "the same layers, counted for each pipeline stage",
+    **dict.fromkeys(
+        (
+            f"finetune.{key}"
+            for key in (
+                "auto_trans_ckpt",
+                "auto_tune",
+                "autotune_per_step",
+                "callbacks",
+                "context",
+                "do_eval",
+                "eval_callbacks",
+                "eval_dataset",
+                "eval_dataset_task",
+                "eval_epoch_interval",
+                "eval_step_interval",
+                "filepath_prefix",
+                "init_start_profile",
+                "layer_decay",
+                "layer_scale",
+                "load_checkpoint",
+                "lr_scale_factor",
+                "lr_schedule",
+                "metric",
+                "micro_batch_interleave_num",
+                "only_save_strategy",
+                "optimizer",
+                "output_dir",
+                "parallel",
+                "processor",
+                "profile",
+                "profile_communication",
+                "profile_memory",
+                "profile_start_step",
+                "profile_stop_step",
+                "remote_save_url",
+                "resume_training",
+                "runner_config",
+                "runner_wrapper",
+                "seed",
+                "train_dataset",
+                "train_dataset_task",
+                "trainer",
+            )
+        ),
+        "the script reads only model, parallel_config and recompute_config of this file",
+    ),
+    **{f"predict.model.model_config.{key}": reason for key, reason in GENERATION.items()},
+    "predict.model.model_config.rotary_dtype": IN_FLOAT32,
+    "predict.model.model_config.batch_size": "as many as chunk_size",
+    "predict.model.model_config.min_decode_length": UNWRITTEN,
+    "predict.context.save_graphs_path": "no graphs are saved",
+    "predict.parallel.parallel_optimizer_config": "the parallel optimizer is off",
+    "predict.parallel_config.use_seq_parallel": UNWRITTEN,
+    **{
+        f"{role}.parallel_config.{key}": reason
+        for role in ("finetune", "predict")
+        for key, reason in (
+            ("context_parallel", UNWRITTEN),
+            ("expert_parallel", UNWRITTEN),
+            ("gradient_aggregation_group", "mindformers' default"),
+        )
+    },
+    **dict.fromkeys(
+        (
+            f"predict.{key}"
+            for key in (
+                "auto_trans_ckpt",
+                "load_checkpoint",
+                "micro_batch_interleave_num",
+                "only_save_strategy",
+                "output_dir",
+                "processor",
+                "resume_training",
+                "runner_config",
+                "src_strategy_path_or_dir",
+                "trainer",
+            )
+        ),
+        "the script reads only model, parallel_config, context and parallel of this file",
+    ),
+}
 GUIDES = {
     "mindrlhf": Guide(
         checkout="mindrlhf-e8a8fc1",
@@ -231,6 +424,47 @@ GUIDES = {
         files={"grpo_config": "examples/grpo/qwen_grpo_tutorial/grpo_config.yaml"},
         command="examples/grpo/qwen_grpo_tutorial/run_grpo_vllm.sh",
         differences=MINDRLHF_OLDER,
+    ),
+    "mindrlhf without vLLM": Guide(
+        checkout="mindrlhf-e8a8fc1",
+        recipe=("experiment=mindrlhf_7b_tutorial", "model.path=/models/qwen", "engine.use_vllm=0"),
+        stage="grpo",
+        files={
+            "grpo_config": "examples/grpo/qwen_grpo_tutorial/grpo_config.yaml",
+            "finetune": "model_configs/qwen_grpo/qwen2_5_7b/finetune_qwen2_5_7b.yaml",
+            "reference": "model_configs/qwen_grpo/qwen2_5_7b/finetune_qwen2_5_7b.yaml",
+            "predict": "model_configs/qwen_grpo/qwen2_5_7b/predict_qwen2_5_7b_instruct.yaml",
+        },
+        command="examples/grpo/qwen_grpo_tutorial/run_grpo.sh",
+        differences=WITHOUT_VLLM,
+    ),
+    "mindrlhf's single script": Guide(
+        checkout="mindrlhf-2d0e84d",
+        recipe=(
+            "experiment=mindrlhf_one_stage_7b",
+            "model.path=/models/qwen",
+            "engine.epochs=10",
+            "engine.chunk_size=2",
+            "train.prompts_per_step=16",
+            "train.ref_model_sync_steps=50",
+            "layout.train.use_seq_parallel=true",
+            "layout.train.micro_batch_num=4",
+            "layout.train.recompute=true",
+            "tokenize.max_prompt_length=6144",
+            "rollout.max_tokens=2048",
+            "rollout.temperature=1.2",
+            "rollout.top_k=50",
+            "engine.save_data_file=/path/to/grpo_data/grpo_1024.mindrecord",
+        ),
+        stage="grpo",
+        files={
+            "grpo_config": "mindrlhf/configs/grpo_configs.py",
+            "finetune": "model_configs/qwen_grpo/finetune_qwen2_5_7b.yaml",
+            "predict": "model_configs/qwen_grpo/predict_qwen2_5_7b_instruct.yaml",
+        },
+        command="run_grpo.sh",
+        program="grpo_one_stage.py",
+        differences=ONE_STAGE,
     ),
     "DeepSeek-V3": Guide(
         checkout="mindrlhf-e8a8fc1",

@@ -19,7 +19,7 @@ class GRPOConfig:
     epochs: int = 10
     batch_size: int = 1
     num_rollouts: int = 4
-    chunk_size: int = 1
+    chunk_size: int = 2
     sink_size: int = 2
     start_lr: float = 5e-07
     warmup_step: int = 10
