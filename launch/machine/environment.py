@@ -35,9 +35,9 @@ RULES: tuple[Window, ...] = (
 MINDSPORE: Window = ("mindspore", ">=2.7.0,<2.11", "the trainer was tried with 2.7.0 and 2.10.0")
 BEFORE_NUMPY_2: tuple[Window, Window] = (
     ("mindspore", "<2.10", ""),
-    ("numpy", "<2", "with numpy 2 single operators of MindSpore below 2.10 fail with SystemError"),
+    ("numpy", ">=1.26,<2", "with numpy 2 single operators of MindSpore below 2.10 fail with SystemError"),
 )
-"""If the first holds, the second must."""
+"""If the first holds, the second must, instead of its rule in RULES."""
 EXTRAS = {"mindspore": "local"}
 """Package that grpoflow does not require -> the extra that installs it."""
 
@@ -66,13 +66,14 @@ def package_checks(needed: Iterable[str], installed: Callable[[str], str | None]
     """Check the versions of grpoflow's own packages, and of those of EXTRAS that are `needed`."""
     from launch.machine import checks  # imports packaging, which a finished plan does not need
 
+    windows = {window[0]: window for window in _windows(needed, installed)}  # the last one of a package counts
     return [
         checks.required(
             check.name, False, check.found, f"{check.name}{MINDSPORE[1]}: {install_command(check.name)}"
         )
         if check.name in EXTRAS and installed(check.name) is None
         else check
-        for check in checks.packages(list(_windows(needed, installed)), installed, sys.executable)
+        for check in checks.packages(list(windows.values()), installed, sys.executable)
     ]
 
 

@@ -73,6 +73,16 @@ def test_a_version_that_breaks_this_process_is_reported(versions, package, versi
     assert check.name == (package if versions is PINNED or version is None else "numpy")
 
 
+def test_each_package_is_checked_once():
+    assert [check.name for check in environment.package_checks(["mindspore"], PINNED.get)] == [
+        "numpy",
+        "safetensors",
+        "mindspore",
+    ]
+    (check,) = unsuitable(["mindspore"], {**PINNED, "numpy": "1.25.0"})
+    assert check.name == "numpy"
+
+
 def test_mindspore_counts_only_where_it_is_needed():
     without = {**NEWEST, "mindspore": None}
     assert unsuitable([], without) == unsuitable([], {**PINNED, "mindspore": "2.0", "numpy": "2.0"}) == []
