@@ -1,4 +1,4 @@
-"""kill -9 of verl's driver, a worker and the raylet: the next attempt continues as if it had not happened."""
+"""kill -9 of verl's driver, a worker and the raylet, and a job that Slurm queues again: nothing is lost."""
 
 import contextlib
 import hashlib
@@ -11,6 +11,7 @@ import zipfile
 import psutil
 import pytest
 
+from tests.launch.cluster import cluster
 from tests.processes import in_sessions, living, wait_until
 from tests.upstream.verl.product import command, grpoflow, tiny_run
 
@@ -86,20 +87,71 @@ def results(directory):
     return tensors_digest(shard), sorted(completions), timeless  # verl writes a step in any order
 
 
-def test_a_run_of_the_product_loses_nothing_when_a_process_is_killed(interpreter, tmp_path):
-    outcomes = {}
-    for name, kills in {"undisturbed": {}, "killed": KILLS}.items():
-        directory = tmp_path / name
-        directory.mkdir()
-        overrides = [
-            *tiny_run(interpreter("verl"), directory), f"train.steps={STEPS}", "train.checkpoint_every=1",
-            "train.logged_completions=32",
-        ]  # fmt: skip
-        for step, is_victim in kills.items():
-            run_until_killed(directory, overrides, step, is_victim)
-        done = grpoflow(directory, "run", "--until", "grpo", *overrides)
-        assert done.returncode == 0, done.stderr[-3000:]
-        outcomes[name] = results(directory)
-    assert outcomes["killed"] == outcomes["undisturbed"]
-    assert [row["step"] for row in outcomes["killed"][2]] == list(range(1, STEPS + 1))
-    assert all(row["grad_norm"] > 0 for row in outcomes["killed"][2])
+def overrides_for(interpreter, directory):
+    """Return the overrides of a run with a checkpoint after each step, in a directory that is made."""
+    directory.mkdir()
+    return [
+        *tiny_run(interpreter("verl"), directory), f"train.steps={STEPS}", "train.checkpoint_every=1",
+        "train.logged_completions=32",
+    ]  # fmt: skip
+
+
+def finish(directory, *overrides):
+    """Run the product to the end of grpo; return what it leaves."""
+    done = grpoflow(directory, "run", "--until", "grpo", *overrides)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return results(directory)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(interpreter, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("undisturbed") / "run"
+    result = finish(directory, *overrides_for(interpreter, directory))
+    assert [row["step"] for row in result[2]] == list(range(1, STEPS + 1))
+    assert all(row["grad_norm"] > 0 for row in result[2])
+    return result
+
+
+def test_a_run_of_the_product_loses_nothing_when_a_process_is_killed(undisturbed, interpreter, tmp_path):
+    directory = tmp_path / "killed"
+    overrides = overrides_for(interpreter, directory)
+    for step, is_victim in KILLS.items():
+        run_until_killed(directory, overrides, step, is_victim)
+    assert finish(directory, *overrides) == undisturbed
+
+
+def test_a_slurm_job_that_is_queued_again_loses_nothing(undisturbed, interpreter, tmp_path):
+    """As after preemption: Slurm ends the job's processes and starts it again."""
+    directory = tmp_path / "queued_again"
+    overrides = overrides_for(interpreter, directory)
+    (tmp_path / "slurm").mkdir()
+    with cluster(tmp_path / "slurm"):
+        line = command("run", "--until", "grpo", *overrides, "launcher=slurm", "launcher.stages=[grpo]")
+        with (directory / "run.log").open("w") as log:
+            waiting = subprocess.Popen(line, stdout=log, stderr=log, cwd=directory)
+        try:
+            wait_until(lambda: reached(directory, 3), 600, waiting)
+            numbers = queue()
+            assert len(numbers) == 1
+            subprocess.run(["scontrol", "requeue", *numbers], check=True)
+            assert waiting.wait(1200) == 0, (directory / "run.log").read_text()[-3000:]
+        finally:
+            waiting.kill()
+            waiting.wait()
+            subprocess.run(["scancel", *queue()], check=False)
+    assert len(list(directory.glob("store/.logs/grpo-*/slurm-*.log"))) == 1
+    (result,) = directory.glob("store/grpo/*/result.json")
+    assert json.loads(result.read_text())["resumed_from"] >= 3
+    assert results(directory) == undisturbed
+
+
+def reached(directory, step):
+    """Return True if a run's grpo has recorded a step."""
+    return any(last_step(file) >= step for file in directory.glob("store/.work/grpo-*/metrics.jsonl"))
+
+
+def queue():
+    """Return the ids of all jobs in Slurm's queue."""
+    return subprocess.run(
+        ["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True
+    ).stdout.split()
