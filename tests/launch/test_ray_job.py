@@ -274,8 +274,7 @@ def test_how_a_job_ended(dashboard, queue):
         "STOPPED",
         "FAILED (exit code 2, 10.0.0.3, sh: 1: cd: can't cd to /gone)",
         "FAILED (Job supervisor actor died: The node is lost)",
-        "FAILED (Failed to start supervisor actor e-3: "
-        "'('NPU resource quantities >1 must', ' be whole')')",
+        "FAILED (Failed to start supervisor actor e-3: '('NPU resource quantities >1 must', ' be whole')')",
     ]
     assert ends[5].text == "found no free 8 NPU in 900 s, and Ray ended it" and ends[6] is None
     assert [end.succeeded for end in ends[:6]] == [True, *[False] * 5]
