@@ -134,6 +134,8 @@ class RayQueue(Queue):
             seconds = ((shown.get("end_time") or 0) - (shown.get("start_time") or 0)) / 1000
             text = f"found no free {wanted(self.resources)} in {max(0.0, seconds):.0f} s, and Ray ended it"
             return Ending(text, never_began=True)
+        if state in LIVE:  # `_status`: it will do nothing
+            return Ending("STOPPED before it began", may_pass=False)
         code = shown.get("driver_exit_code")
         details = [f"exit code {code}"] if code else []
         details += [text for text in (_host(shown), _cause(shown)) if text and state == "FAILED"]

@@ -56,7 +56,9 @@ def dashboard(tmp_path_factory):
     line += [f"--node-ip-address={NODE}", f"--temp-dir={temporary}", "--disable-usage-stats"]
     line += ["--num-cpus=2", '--resources={"NPU": 2}', "--object-store-memory=80000000"]
     line += ["--dashboard-host=127.0.0.1", f"--dashboard-port={port}"]
-    line += [f"--dashboard-agent-listen-port={free_port()}"]
+    # with fixed ports the raylet does not wait until its agents have chosen some
+    agents = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
+    line += [f"--{agent}-port={free_port()}" for agent in agents]
     environment = {**os.environ, "SLEEPING_JOURNAL": str(directory / "journal"), "RAY_AUTH_MODE": "disabled"}
     environment |= {"RAY_JOB_START_TIMEOUT_SECONDS": str(START_TIMEOUT_S), "RAY_worker_niceness": "0"}
     environment.pop("PYTHONPATH", None)
