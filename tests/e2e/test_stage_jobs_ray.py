@@ -144,6 +144,10 @@ class Runs:
         ]
         return sorted(mine, key=lambda job: job["start_time"])
 
+    def jobs_that_began(self):
+        """Return the jobs without those that a busy machine did not start in time."""
+        return [job for job in self.jobs() if job["error_type"] != ray_job.START_TIMEOUT]
+
     def begun(self, journal):
         """Return the kinds of events of the stage split."""
         (artifact,) = {file.parent.name for file in self.store.glob(".logs/split-*/job.json")} or {None}
@@ -175,7 +179,7 @@ def test_each_stage_is_a_job_and_its_artifact_the_same(runs):
     plan, made = prepare_plan([*CHEAP, f"store={runs.store}", f"seed={runs.seed}"])
     keys = [plan.spec(stage).key for stage in ("fetch", "fetch_dataset")]
     assert all(made.problem(key, deep=True) is None for key in keys)
-    names = [job["submission_id"].rpartition("-")[0] for job in runs.jobs("SUCCEEDED")]
+    names = [job["submission_id"].rpartition("-")[0] for job in runs.jobs_that_began()]
     assert [name.rpartition("-")[0] for name in names] == [f"grpoflow-{key.flat}" for key in keys]
     (run,) = history.runs(runs.store).values()
     assert run.state == "finished"
@@ -190,7 +194,7 @@ def test_a_killed_process_is_replaced_by_one_that_finds_the_job(runs, journal):
     runs.wait_for(lambda: "which was submitted before" in runs.output(), process)
     runs.end(process)
     assert runs.begun(journal) == ["begin", "end"]
-    assert len(runs.jobs("SUCCEEDED")) == 1
+    assert len(runs.jobs_that_began()) == 1
 
 
 def test_ctrl_c_stops_the_job(runs, journal):
@@ -230,7 +234,8 @@ def test_a_job_that_finds_no_resources_is_submitted_again(runs, dashboard, busy)
     runs.end(process)
     assert "and Ray ended it; submitted again" in runs.output()
     assert "which was submitted before" not in runs.output()
-    assert len(runs.jobs("SUCCEEDED")) == 1 and len(runs.jobs()) >= 3
+    wait_until(lambda: len(runs.jobs("SUCCEEDED")) == 1, LONG_S, describe=runs.output)
+    assert len(runs.jobs()) >= 3
 
 
 @pytest.mark.long
