@@ -2,9 +2,8 @@
 
 import pytest
 
-from pipeline.config.load import load
 from pipeline.errors import ConfigError
-from pipeline.plan import checks, job_resources
+from pipeline.plan import job_resources
 from pipeline.run.run import prepare_plan
 
 RAY = ("launcher=ray", "launcher.ray_address=http://head:8265")
@@ -47,23 +46,21 @@ def test_settings_replace_what_a_stage_would_reserve():
 def test_the_driver_of_an_engine_on_the_cluster_holds_nothing_that_its_workers_need():
     made = reserved(*VERL, INSIDE, "evaluate.program=vllm", "evaluate.python=/python")
     assert made["grpo"] == {} and made["evaluate"] == {"NPU": 8}
-    config = load([*RAY, *VERL, INSIDE, "launcher.ray.grpo={NPU: 8}"])
-    assert config.launcher.ray["grpo"] == {"NPU": 8}
-    problems = list(job_resources.problems(planned(*VERL, INSIDE, "launcher.ray.grpo={NPU: 8}")))
-    assert [problem.path for problem in problems] == ["launcher.ray.grpo.NPU"]
-    assert not list(job_resources.problems(planned(*VERL, INSIDE, "launcher.ray.grpo={CPU: 4}")))
+    with pytest.raises(ConfigError, match="would hold NPUs that the workers") as refused:
+        planned(*VERL, INSIDE, "launcher.ray.grpo={NPU: 8}")
+    assert [problem.path for problem in refused.value.problems] == ["launcher.ray.grpo.NPU"]
+    assert reserved(*VERL, INSIDE, "launcher.ray.grpo={CPU: 4}")["grpo"] == {"CPU": 4}
 
 
 def test_a_job_has_one_node_unless_it_is_a_driver():
     """Workers on the cluster are on any nodes."""
     few = (*VERL, "launcher.cards_per_node=4")
-    (problem,) = job_resources.problems(planned(*few))
+    with pytest.raises(ConfigError, match="a Ray job runs on one") as refused:
+        planned(*few)
+    (problem,) = refused.value.problems
     assert (problem.path, problem.value) == ("cards", 8)
     assert "grpo needs 2 nodes" in problem.rule and "engine.ray_address=HOST:PORT" in problem.remedy
     for accepted in ((*few, INSIDE), (*few, "launcher.stages=[fetch]"), VERL):
         plan = planned(*accepted)
-        assert not list(job_resources.problems(plan))
-        assert {job_resources.nodes(spec.stage, plan.config) for spec in plan.specs} <= {1, 2}
-    plan, store = prepare_plan([*RAY, *few])
-    with pytest.raises(ConfigError, match="a Ray job runs on one"):
-        checks.check(plan, store)
+        jobs = [spec.stage for spec in plan.specs if plan.config.launcher.runs_as_job(spec.name)]
+        assert jobs and {job_resources.nodes(stage, plan.config) for stage in jobs} == {1}
