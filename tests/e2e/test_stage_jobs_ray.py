@@ -26,7 +26,7 @@ from tests.processes import wait_until
 pytestmark = pytest.mark.slow
 LONG_S = 400.0
 """Longest time to wait for what takes seconds on a machine with nothing else to do."""
-START_TIMEOUT_S = 40
+START_TIMEOUT_S = 30
 """Seconds after which the cluster gives up a job that has found no resources; the worker of a job that has
 found them needs ten on a busy machine."""
 NODE = "127.0.0.7"
