@@ -14,7 +14,7 @@ os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 PACED = Path(__file__).parent / "data" / "paced"
 UMASK = os.umask(0o022)
 os.umask(UMASK)
-MACHINES = re.compile(r"(_nodes|launch/test_(nodes|slurm|ray))\.py$")
+MACHINES = re.compile(r"(_nodes|_jobs_ray|launch/test_(nodes|slurm|ray))\.py$")
 """Files that use fixed addresses or daemons of this machine; one process runs them all."""
 UPSTREAM_RUNS = re.compile(r"upstream/mindrlhf/test_(run|standin)\.py$")
 """Files that share runs of mindrlhf, which take minutes."""

@@ -117,7 +117,7 @@ def _environment(launcher: LauncherConfig) -> dict[str, str]:
     """Return this process's environment without variables that scripts would take for the launcher's."""
     inherited = engine_environment(os.environ)
     variables = {name: value for name, value in inherited.items() if name not in SCRIPT_VARIABLES}
-    if launcher.name != "local":
+    if not launcher.on_one_machine:
         return variables
     port = {} if launcher.master_port is None else {"MASTER_PORT": str(launcher.master_port)}
     return {**variables, "MASTER_ADDR": launcher.master_addr, **port}
@@ -125,7 +125,7 @@ def _environment(launcher: LauncherConfig) -> dict[str, str]:
 
 def command(start: Start, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
     """Return the command that runs the scripts of all nodes and ends when they have ended."""
-    if launcher.name == "local" or start.workers == 0:
+    if launcher.on_one_machine or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         script = str(directory / "job.sbatch")

@@ -14,11 +14,11 @@ import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import LauncherConfig
 from launch.errors import LaunchError
+from launch.nodes.stage_queue import Ending, Queue, Request, Status, Unanswered
 
 INSIDE = "GRPOFLOW_STAGE_JOB"
 """Environment variable with the id of the job of a stage, whose nodes its program uses."""
@@ -26,58 +26,70 @@ ANSWER_S = 60.0
 """Time limit of one call of Slurm's programs."""
 ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
 """States of a job whose processes are being ended; it may be queued again afterwards."""
+SCRIPT = "job.sbatch"
+"""Name of a job's batch script."""
 
 
-class Unanswered(LaunchError):
-    """Slurm's controller does not answer, so it is not known which jobs there are."""
+class SlurmQueue(Queue):
+    """Slurm's queue: jobs of the same name, which keep their id when Slurm queues them again."""
+
+    cluster = "Slurm"
+    lost_by = "a crash of its controller"
+
+    def log(self, number: str) -> Path:
+        """Return the file that `script` names."""
+        return self.logs / f"slurm-{number}.log"
+
+    def submit(self, request: Request) -> str:
+        """Write job.sbatch and submit it."""
+        text = script(request, name=self.name, logs=self.logs, launcher=self.launcher)
+        file = self.logs / SCRIPT
+        file.write_text(text, encoding="utf-8")
+        return submit(file, self.name, request.environment)
+
+    def find(self) -> Status | None:
+        """Ask squeue."""
+        return find(self.name)
+
+    def look(self, status: Status) -> Status | None:
+        """Ask squeue for the name: the oldest job of several goes on."""
+        return find(self.name)
+
+    def cancel(self, status: Status) -> None:
+        """Cancel all jobs of the name."""
+        cancel(self.name)
+
+    def ending(self, number: str) -> Ending | None:
+        """Ask scontrol, and sacct if Slurm has forgotten the job and there is an accounting."""
+        how = ending(number, self.name)
+        if how is None:
+            return None
+        return Ending(how, how.startswith("COMPLETED"), may_pass=not how.startswith("CANCELLED"))
 
 
-@dataclass(frozen=True)
-class Status:
-    """A job in the queue."""
-
-    id: str
-    state: str
-    """For example PENDING or RUNNING."""
-    reason: str
-    """Why it waits, or the nodes on which it runs."""
-
-    def __str__(self) -> str:
-        return f"Slurm job {self.id}: {self.state}" + (f" ({self.reason})" if self.reason else "")
-
-
-def script(
-    command: Sequence[str],
-    *,
-    name: str,
-    stage: str,
-    nodes: int,
-    logs: Path,
-    directory: Path,
-    launcher: LauncherConfig,
-) -> str:
-    """Return a batch script that runs `command` on the first of its nodes, in `directory`.
+def script(request: Request, *, name: str, logs: Path, launcher: LauncherConfig) -> str:
+    """Return a batch script that runs a command on the first of its nodes.
 
     Slurm queues the job again after preemption or a lost node; the command must resume then. It gets SIGUSR1
     launcher.notice_s seconds before the time limit.
     """
     options = [
         f"--job-name={name}",
-        f"--nodes={nodes}",
+        f"--nodes={request.nodes}",
         "--ntasks-per-node=1",
         "--requeue",
         "--open-mode=append",
-        f"--chdir={directory}",
+        f"--chdir={request.directory}",
         f"--output={logs}/slurm-%j.log",
         *([f"--signal=B:USR1@{launcher.notice_s}"] if launcher.notice_s else []),
         *launcher.sbatch,
-        *launcher.slurm.get(stage, ()),
+        *launcher.slurm.get(request.stage, ()),
     ]
     lines = ["#!/usr/bin/env bash", *[f"#SBATCH {shlex.quote(option)}" for option in options]]
     # srun no longer takes over --cpus-per-task of the batch script
     lines.append('[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"')
     lines.append(f"export {INSIDE}=$SLURM_JOB_ID")
-    return "\n".join([*lines, f"exec {shlex.join(command)}"]) + "\n"
+    return "\n".join([*lines, f"exec {shlex.join(request.command)}"]) + "\n"
 
 
 def is_inside(environment: Mapping[str, str]) -> bool:
@@ -115,7 +127,8 @@ def find(name: str) -> Status | None:
     jobs = []
     for line in done.stdout.splitlines():
         number, state, reason, nodes = (*line.split("|"), "", "", "")[:4]
-        jobs.append(Status(number, state, nodes if state == "RUNNING" else reason.replace("None", "")))
+        why = nodes if state == "RUNNING" else reason.replace("None", "")
+        jobs.append(Status(SlurmQueue.cluster, number, state, why, is_ending=state in ENDING))
     return min(jobs, key=lambda job: int(re.sub(r"\D.*", "", job.id) or 0), default=None)
 
 

@@ -32,7 +32,7 @@ def run(
     """
     python, command = Path(sys.executable), [sys.executable, *program]
     if workers > 1:
-        address = launcher.master_addr if launcher.name == "local" else "127.0.0.1"
+        address = launcher.master_addr if launcher.on_one_machine else "127.0.0.1"
         port = find_port(address, launcher.master_port)
         command = msrun(
             program, python=python, workers=workers, master_addr=address, master_port=port, log_dir=log_dir

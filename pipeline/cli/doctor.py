@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from launch.config import LauncherConfig
+from launch.errors import LaunchError
 from launch.machine import checks as look
 from launch.machine.checks import Check
 from launch.machine.environment import package_checks
@@ -107,6 +109,8 @@ def examine(config: Config) -> dict[str, list[Check]]:
         machine += [
             look.program(name, "launcher=slurm: start runs where jobs can be submitted") for name in SLURM
         ]
+    if config.launcher.name == "ray":
+        machine.append(_dashboard(config.launcher))
     if config.engine.name != "local":
         machine += _host_memory(config)
     local = [look.python_version(".".join(map(str, sys.version_info[:3])))]
@@ -122,6 +126,17 @@ def examine(config: Config) -> dict[str, list[Check]]:
         if engine.programs:
             groups[engine.name] = list(_outside(engine, config))
     return groups
+
+
+def _dashboard(launcher: LauncherConfig) -> Check:
+    """Check that the Ray cluster for the jobs of stages answers."""
+    from launch.nodes import ray_job  # here: it imports requests
+
+    address = ray_job.address_of(launcher)
+    try:
+        return Check("ray", "ok", f"Ray {ray_job.version(address)} at {address}")
+    except LaunchError as error:
+        return Check("ray", "problem", str(error), "launcher.ray_address: the dashboard of a running cluster")
 
 
 def verdict(checks: list[Check]) -> str:

@@ -60,14 +60,14 @@ def register(commands: Commands) -> None:
         "--cards",
         type=bounded(1, 1 << 20),
         metavar="N",
-        help="cards that points use at the same time, here or in Slurm jobs (default: here as many as the "
+        help="cards that points use at the same time, here or in jobs (default: here as many as the "
         "largest point needs, in jobs any number)",
     )
     parser.add_argument(
         "--jobs",
         type=bounded(1, 1024),
         metavar="N",
-        help="Slurm jobs (launcher.stages) in the queue at the same time (default: 32)",
+        help="jobs (launcher.stages) in the queue of Slurm or Ray at the same time (default: 32)",
     )
 
 

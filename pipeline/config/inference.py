@@ -43,8 +43,7 @@ def derived(composed: ComposedEvaluation, config: Config) -> EvaluateConfig:
         program = "vllm" if is_outside and has_vllm(python, engine_path(config)) else "local"
     on_cpu = getattr(engine, "device_target", getattr(engine, "device", "npu")).lower() == "cpu"
     generate, launcher = config.layout.generate, config.launcher
-    on_one_machine = launcher.name == "local"
-    cards = min(generate.cards, launcher.cards_per_node) if on_one_machine else generate.cards
+    cards = min(generate.cards, launcher.cards_per_node) if launcher.on_one_machine else generate.cards
     most = min(generate.model_parallel, launcher.cards_per_node)
     cards, most = (1, 1) if on_cpu else (cards, most)
     shared = layout.tensor_parallel or max(
@@ -140,10 +139,10 @@ def _cards(config: Config) -> Iterator[Problem]:
         yield Problem(PATH, shared, rule, f"use {fitting[-1]}", source)
     one_machine = "the cards of a replica are in one machine"
     yield from at_most(PATH, shared, per_node, "launcher.cards_per_node", one_machine, SOURCE)
-    if launcher.name == "local":
+    if launcher.on_one_machine:
         yield from at_most(
             "evaluate.layout", layout.cards, per_node, "launcher.cards_per_node",
-            "evaluate runs on this machine", SOURCE, "use fewer replicas, or raise launcher.cards_per_node",
+            "evaluate runs on one machine", SOURCE, "use fewer replicas, or raise launcher.cards_per_node",
         )  # fmt: skip
         return
     yield from at_most(

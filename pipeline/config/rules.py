@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pipeline.config.sections import Config
 
 SINGLE = "leave sweep.stop out"
+DASHBOARD = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
+"""A dashboard may be behind a path of a proxy."""
 SET_BY_LAUNCHER = re.compile(
     r"--(?:job-name|nodes|ntasks(?:-per-\w+)?|array|output)(?![\w-]).*|-[JNnao](?!-).*"
 )
@@ -161,7 +163,7 @@ def _places(config: Config) -> Iterator[Problem]:
 
 
 def _stage_jobs(launcher: LauncherConfig) -> Iterator[Problem]:
-    """Yield problems of stages that run as Slurm jobs."""
+    """Yield problems of stages that run as jobs of Slurm or Ray."""
     source, known = "ours: pipeline/run/stage_job.py", f"known: {', '.join(STAGES)}"
     names = () if launcher.stages == "all" else launcher.stages
     if isinstance(names, str):
@@ -171,17 +173,53 @@ def _stage_jobs(launcher: LauncherConfig) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if name not in STAGES:
             yield Problem(f"launcher.stages[{index}]", name, "is no stage", known, source)
-    for name, options in launcher.slurm.items():
-        if name not in STAGES:
-            yield Problem(f"launcher.slurm.{name}", list(options), "is no stage", known, source)
-        elif options and not launcher.runs_as_job(name):
-            rule = "has no effect: the stage does not run in a job of its own"
-            remedy = f"add launcher=slurm launcher.stages=[{name}], or leave it out"
-            yield Problem(f"launcher.slurm.{name}", list(options), rule, remedy, source)
-    if launcher.stages and launcher.name != "slurm":
-        shown = launcher.stages if isinstance(launcher.stages, str) else list(launcher.stages)
-        rule = f"needs launcher=slurm, not {launcher.name}"
-        yield Problem("launcher.stages", shown, rule, "add launcher=slurm, or leave it out", source)
+    for queue, each in (("slurm", launcher.slurm), ("ray", launcher.ray)):
+        for name, value in each.items():
+            path, shown = f"launcher.{queue}.{name}", value if value is None else _plain(value)
+            if name not in STAGES:
+                yield Problem(path, shown, "is no stage", known, source)
+            elif value and not (launcher.name == queue and launcher.runs_as_job(name)):
+                rule = "has no effect: the stage does not run in a job of its own"
+                if launcher.has_queue and launcher.runs_as_job(name):
+                    rule = f"has no effect with launcher={launcher.name}"
+                remedy = f"add launcher={queue} launcher.stages=[{name}], or leave it out"
+                yield Problem(path, shown, rule, remedy, source)
+    if launcher.stages and not launcher.has_queue:
+        stages = launcher.stages if isinstance(launcher.stages, str) else list(launcher.stages)
+        rule = f"needs launcher=slurm or launcher=ray, not {launcher.name}"
+        yield Problem("launcher.stages", stages, rule, "add launcher=slurm, or leave it out", source)
+    yield from _ray(launcher)
+
+
+def _plain(value: Sequence[str] | Mapping[str, float]) -> list[str] | dict[str, float]:
+    return dict(value) if isinstance(value, Mapping) else list(value)
+
+
+def _ray(launcher: LauncherConfig) -> Iterator[Problem]:
+    """Yield problems of the Ray cluster on which stages run as jobs, and of the resources of these jobs."""
+    address, source, path = launcher.ray_address, "ours: launch/nodes/ray_job.py", "launcher.ray_address"
+    if launcher.name != "ray":
+        if address is not None:
+            rule = f"has no effect with launcher={launcher.name}"
+            yield Problem(path, address, rule, "add launcher=ray, or leave it out", source)
+        return
+    example = "for example http://HOST:8265"
+    if address is None:
+        rule = "must be the address of the cluster's dashboard with launcher=ray"
+        yield Problem(path, None, rule, f"give it, {example}", source)
+    elif not DASHBOARD.fullmatch(address):
+        rule = "must be http://HOST:PORT or https://HOST:PORT"
+        yield Problem(path, address, rule, f"give the dashboard's address, {example}", source)
+    if not launcher.stages:
+        rule = "must name stages with launcher=ray, which runs nothing else on the cluster"
+        yield Problem("launcher.stages", [], rule, "leave it out for all stages", source)
+    for stage, resources in launcher.ray.items():
+        for name, amount in (resources or {}).items():
+            # ray/includes/task_options_utils.pxi, prepare_resources: parts of a card, or whole cards
+            if not (0 < amount < 1 or (amount >= 1 and amount == int(amount))):
+                rule = "must be a positive number, and a whole one above 1"
+                remedy = "round it up, or leave it out"
+                yield Problem(f"launcher.ray.{stage}.{name}", amount, rule, remedy, source)
 
 
 def _remote_store(store: str, url: str) -> Iterator[Problem]:

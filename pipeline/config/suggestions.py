@@ -81,9 +81,8 @@ def for_choice(group: str, value: str, choices: Sequence[str]) -> str:
         return f"a directory is remote=file://{Path(value).expanduser().absolute()}"
     if group == "reward" and value in BUILTIN:
         return f"a reward function is reward.functions=[{value}]"
-    if group == "launcher" and value == "ray":
-        jobs = "stages run as Slurm jobs, not as Ray jobs: launcher=slurm launcher.stages=all"
-        return f"{jobs}; an engine on Ray uses a cluster that exists with engine.ray_address=HOST:PORT"
+    if group == "launcher" and value in ("kuberay", "kubernetes", "k8s"):
+        return "stages run as jobs of a KubeRay cluster: launcher=ray launcher.ray_address=http://HOST:8265"
     if group in ("model", "dataset") and "/" in value:
         directory = f"a directory is {group}.path=DIR"
         hub = f"; a repository of the hub is {group}=NAME {group}.hub.id={value}"

@@ -11,7 +11,7 @@ from launch.machine.environment import memory_bytes
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem, StageError
 from pipeline.fingerprint import cached_digest
-from pipeline.plan import checkouts, estimate, gates, program_keys
+from pipeline.plan import checkouts, estimate, gates, job_resources, program_keys
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.store import Store
 from stages import engines, plan_checks
@@ -41,7 +41,7 @@ def check(plan: Plan, store: Store, needs_weights: bool = True) -> None:
         rule = "is for engines that are programs of their own: engine=local runs on this machine"
         remedy = "choose launcher=local, another engine, or launcher=slurm launcher.stages=all"
         problems.append(Problem("launcher", launcher.name, rule, remedy))
-    problems += [*plan_checks.problems(planned), *gates.problems(plan)]
+    problems += [*plan_checks.problems(planned), *gates.problems(plan), *job_resources.problems(plan)]
     if any(spec.stage.program is not None and spec.name in planned.pending for spec in plan.requested):
         for engine in engines.chosen(plan.config):
             if engine.programs:
@@ -91,7 +91,7 @@ def check_machine(plan: Plan, to_build: Sequence[StageSpec]) -> None:
     if any(launcher.runs_as_job(spec.name) for spec in to_build):
         from pipeline.plan import machines  # here: not needed on one machine
 
-        if problems := list(machines.slurm_problems()):
+        if problems := list(machines.queue_problems(launcher)):
             raise ConfigError(problems)
     starts_engine = any(spec.stage.program is not None for spec in to_build)
     if starts_engine and (missing := list(needs(plan.config))):

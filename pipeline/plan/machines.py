@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.config import LOOPBACK, LauncherConfig
+from launch.errors import LaunchError
 from launch.nodes import run as launch
 from launch.nodes.start import script_words
 from pipeline.errors import Problem
@@ -36,6 +37,9 @@ def problems(config: Config, engine: Engine[Any], workers: int) -> Iterator[Prob
             rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
             yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
         return
+    if launcher.name == "ray":
+        yield from _ray(config, engine, nodes, workers)
+        return
     if settings.container:
         remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
         rule = f"is for launcher=local, not {launcher.name}"
@@ -52,11 +56,39 @@ def problems(config: Config, engine: Engine[Any], workers: int) -> Iterator[Prob
                 yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
 
 
+def queue_problems(launcher: LauncherConfig) -> Iterator[Problem]:
+    """Yield a problem if this machine cannot submit jobs of stages."""
+    if launcher.name == "slurm":
+        yield from slurm_problems()
+        return
+    from launch.nodes import ray_job  # here: it imports requests
+
+    try:
+        ray_job.version(ray_job.address_of(launcher))
+    except LaunchError as error:
+        rule, remedy = f"must be the dashboard of a Ray cluster: {error}", "start the cluster, or correct it"
+        yield Problem("launcher.ray_address", launcher.ray_address, rule, remedy)
+
+
 def slurm_problems() -> Iterator[Problem]:
     """Yield a problem if a program of Slurm that a run starts is missing on this machine."""
     if missing := [name for name in SLURM if shutil.which(name) is None]:
         rule = f"needs {', '.join(missing)} on this machine"
         yield Problem("launcher", "slurm", rule, "start the run where jobs can be submitted")
+
+
+def _ray(config: Config, engine: Engine[Any], nodes: int, workers: int) -> Iterator[Problem]:
+    """Yield the problems of an engine whose programs run in Ray jobs, or here if their stages are no jobs."""
+    launcher, settings, section = config.launcher, engine.settings_of(config), engine.section
+    outside = [stage.name for stage in engine.stages(config) if stage.program is not None]
+    if not all(map(launcher.runs_as_job, outside)):
+        yield from _local(launcher, settings.container, section)
+        if nodes > 1:
+            rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
+            yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
+    elif settings.container:
+        rule, remedy = "is for launcher=local, not ray", "start the cluster's nodes in the container"
+        yield Problem(f"{section}.container", list(settings.container), rule, remedy)
 
 
 def _local(launcher: LauncherConfig, container: Sequence[str], section: str) -> Iterator[Problem]:
@@ -88,7 +120,7 @@ def _named(launcher: LauncherConfig, nodes: int, workers: int) -> Iterator[Probl
 def notes(config: Config) -> Iterator[str]:
     """Yield a note about the files that the nodes of a run must share."""
     nodes = len(launch.nodes_of(config.cards, config.launcher))
-    if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
+    if nodes < 2 or config.launcher.on_one_machine or config.engine.name == "local":
         return
     required = "".join(f"; each must have {path}" for path in node_paths(config))
     yield (

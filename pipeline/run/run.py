@@ -299,7 +299,7 @@ class Run:
         return self._build_once(spec)
 
     def _build_once(self, spec: StageSpec) -> bool:
-        """Build a stage in this process or as a Slurm job; return False if another process has built it."""
+        """Build a stage in this process or as a job; return False if another process has built it."""
         from pipeline.run.build import build  # imported late: fully cached runs do not need it
 
         sharing, launcher, replaces = self.sharing, self.plan.config.launcher, self.replaced.get(spec.name)
@@ -314,7 +314,9 @@ class Run:
             job = stage_job.Job(
                 spec.name, spec.key.fingerprint, self._overrides, directory, self.id, replaces
             )
-            return stage_job.build_as_job(spec, self.store, job, launcher, self.display, check_metrics)
+            return stage_job.build_as_job(
+                spec, self.store, job, self.plan.config, self.display, check_metrics
+            )
         start = functools.partial(
             build, spec, self.store, launcher, self.display, self.id, replaces, check_metrics=check_metrics
         )
@@ -332,12 +334,12 @@ class Run:
             self._halving.check(self.plan, metrics)
 
     def cancel_jobs(self) -> None:
-        """Cancel the Slurm jobs of this run's stages."""
+        """Cancel the jobs of this run's stages."""
         specs = [spec for spec in self.missing() if self.plan.config.launcher.runs_as_job(spec.name)]
         if specs:
             from pipeline.run import stage_job
 
-            stage_job.cancel(specs, self.store, self.id)
+            stage_job.cancel(specs, self.store, self.id, self.plan.config)
 
     def _check_made(self, spec: StageSpec) -> None:
         """Check, once and before the first stage that needs it, what the run's own data stages have made."""

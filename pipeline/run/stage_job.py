@@ -1,14 +1,15 @@
-"""Stages as Slurm jobs (launcher.stages): this process submits and waits, the job builds the artifact.
+"""Stages as jobs of Slurm or Ray (launcher.stages): this process waits, the job builds the artifact.
 
-The job runs this module, which plans the run again and does what a run without Slurm does: it locks, builds
+The job runs this module, which plans the run again and does what a run without a queue does: it locks, builds
 and commits the artifact. So the waiting process may be killed: the next one finds the job by its name, or the
-artifact in the store. Files of a job are next to the logs of its stage: job.sbatch, job.json with what the
-job needs to know, outcome.json with the reason of a failure, slurm-ID.log.
+artifact in the store. Files of a job are next to the logs of its stage: job.json with what the job needs to
+know, outcome.json with the reason of a failure, its output, and those of slurm_job.py and ray_job.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -19,12 +20,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from launch.config import LauncherConfig
 from launch.errors import LaunchError
 from launch.nodes import slurm_job
-from launch.nodes.run import nodes_of
 from launch.nodes.slurm import job_name
+from launch.nodes.stage_queue import Ending, Queue, Request, Status, Unanswered
 from launch.process import child
+from pipeline.config.sections import Config
 from pipeline.errors import (
     REPORTED,
     ConfigError,
@@ -36,6 +37,7 @@ from pipeline.errors import (
     report,
     store_errors,
 )
+from pipeline.plan import job_resources
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.process import PROGRESS
 from pipeline.run import notify, signals
@@ -49,10 +51,10 @@ from stages.base.files import read_object, replace_file
 from stages.own_packages import START
 
 T = TypeVar("T")
-SCRIPT, JOB, OUTCOME = "job.sbatch", "job.json", "outcome.json"
+JOB, OUTCOME = "job.json", "outcome.json"
 POLL_S = 0.5
 LONGEST_POLL_S = 10.0
-"""Longest time between two questions to Slurm's controller, which many processes may ask."""
+"""Longest time between two questions to the cluster's controller, which many processes may ask."""
 PATIENCE_S = 30.0
 """Time until an artifact that another machine has committed is visible on a shared file system."""
 MOST_LOST = 3
@@ -79,22 +81,30 @@ def build_as_job(
     spec: StageSpec,
     store: Store,
     job: Job,
-    launcher: LauncherConfig,
+    config: Config,
     display: Display,
     check_metrics: Callable[[Path], None] = lambda metrics: None,
 ) -> bool:
-    """Let a Slurm job build an artifact; return False if it was complete already.
+    """Let a job of the launcher's queue build an artifact; return False if it was complete already.
 
     A job of the same artifact that is in the queue is followed, whoever submitted it. `check_metrics` is as
     in `build`; if it raises, the job is cancelled.
 
     Raises:
         StageFailed: the job ended without the artifact.
-        LaunchError: Slurm refuses the job.
+        LaunchError: the cluster refuses the job.
         StoreError: the store cannot be written.
     """
-    logs = store.log_dir(spec.key).absolute()
-    waiting = _Waiting(spec, store, job, launcher, display, check_metrics, name_of(spec, store), logs)
+    queue = queue_of(spec, store, config)
+    request = Request(
+        spec.name,
+        [sys.executable, START, "pipeline.run.stage_job", str(queue.logs / JOB)],
+        Path.cwd(),
+        job_resources.nodes(spec.stage, config),
+        job_resources.resources(spec.stage, config),
+        {key: value for key, value in os.environ.items() if key not in (notify.URL, notify.BODY)},
+    )
+    waiting = _Waiting(spec, store, job, queue, request, display, check_metrics)
     with store.lock(spec.key, lambda: display.wait(spec.name), JOB_LOCK):
         if waiting.is_built():
             return False
@@ -107,9 +117,15 @@ def build_as_job(
         return True
 
 
-def name_of(spec: StageSpec, store: Store) -> str:
-    """Return the name of the jobs that build a stage's artifact."""
-    return job_name(store.work_dir(spec.key).absolute() / "job")
+def queue_of(spec: StageSpec, store: Store, config: Config) -> Queue:
+    """Return the queue with the jobs that build a stage's artifact."""
+    name = job_name(store.work_dir(spec.key).absolute() / "job")
+    logs, launcher = store.log_dir(spec.key).absolute(), config.launcher
+    if launcher.name == "ray":
+        from launch.nodes.ray_job import RayQueue  # here: it imports requests, which takes 60 ms
+
+        return RayQueue(name, logs, launcher, job_resources.resources(spec.stage, config))
+    return slurm_job.SlurmQueue(name, logs, launcher)
 
 
 @dataclass(frozen=True)
@@ -119,16 +135,18 @@ class _Waiting:
     spec: StageSpec
     store: Store
     job: Job
-    launcher: LauncherConfig
+    queue: Queue
+    request: Request
     display: Display
     check_metrics: Callable[[Path], None]
-    name: str
-    """Name of the job."""
-    logs: Path
-    """Directory for the job's files."""
+
+    @property
+    def logs(self) -> Path:
+        """Directory with the job's files."""
+        return self.queue.logs
 
     def build(self) -> None:
-        """Submit or find the job, and follow it to the artifact; submit jobs again that Slurm has lost."""
+        """Submit or find the job, and follow it to the artifact; submit jobs again that never began."""
         with store_errors(self.store.root):
             self.logs.mkdir(parents=True, exist_ok=True)
         status = self.until_answered(self.running)
@@ -137,73 +155,68 @@ class _Waiting:
         else:
             self.display.print_line(f"{self.spec.name}: {status}, which was submitted before")
             _write(self.logs / JOB, asdict(self.job))  # from now on it is cancelled with this run
-        for _ in range(MOST_LOST):
-            number = self.follow(status)
-            if number is None or not self.is_lost(number):
+        times_lost = 0
+        while (number := self.follow(status)) is not None:
+            ending = self.until_answered(functools.partial(self.queue.ending, number))
+            if ending is not None and ending.never_began:
+                why = f"{self.queue.job(number)} {ending.text}"
+            elif ending is None and not (self.logs / OUTCOME).exists():
+                if self.is_built():
+                    return
+                if times_lost == MOST_LOST:
+                    self.fail(number, Ending(f"ended, and {self.queue.cluster} has forgotten how"))
+                times_lost += 1
+                why = f"{self.queue.cluster} has lost job {number}, as after {self.queue.lost_by}"
+            else:
+                self.accept(number, ending or Ending("ended"))
                 return
-            text = f"Slurm has lost job {number}, as after a crash of its controller; submitted again"
-            self.display.warn(self.spec.name, text)
+            # safe even if processes of a lost job still run: they hold the artifact's lock
+            self.display.warn(self.spec.name, f"{why}; submitted again")
             status = self.submit()
-        number = self.follow(status)
-        if number is not None and self.is_lost(number):
-            self.fail(number, "ended, and Slurm has forgotten how")
 
     def is_built(self) -> bool:
         """Return True if the artifact is complete, and not the one to rebuild."""
         key = self.spec.key
         return self.store.problem(key) is None and self.store.manifest_digest(key) != self.job.replaces
 
-    def running(self) -> slurm_job.Status | None:
+    def running(self) -> Status | None:
         """Return the live job; wait for one that is being ended, for example after Ctrl-C."""
-        while (status := slurm_job.find(self.name)) is not None and status.state in slurm_job.ENDING:
+        while (status := self.queue.find()) is not None and status.is_ending:
             time.sleep(POLL_S)
         return status
 
     def until_answered(self, question: Callable[[], T]) -> T:
-        """Call a function until Slurm answers: no job may be submitted twice because it was away."""
+        """Call a function until the cluster answers: no job may be submitted twice because it was away."""
         has_warned = False
         while True:
             try:
                 return question()
-            except slurm_job.Unanswered as error:
+            except Unanswered as error:
                 if not has_warned:
                     self.display.warn(self.spec.name, f"{error}; waiting until it answers")
                 has_warned = True
                 time.sleep(LONGEST_POLL_S / 2)
 
-    def submit(self) -> slurm_job.Status:
+    def submit(self) -> Status:
         """Write the files of a job and submit it."""
-        stage, logs = self.spec.stage, self.logs
-        command = [sys.executable, START, "pipeline.run.stage_job", str(logs / JOB)]
-        text = slurm_job.script(
-            command,
-            name=self.name,
-            stage=stage.name,
-            nodes=len(nodes_of(stage.workers, self.launcher)) if stage.program is not None else 1,
-            logs=logs,
-            directory=Path.cwd(),
-            launcher=self.launcher,
-        )
-        with store_errors(logs):
-            (logs / OUTCOME).unlink(missing_ok=True)
-            (logs / SCRIPT).write_text(text, encoding="utf-8")
-        _write(logs / JOB, asdict(self.job))
-        secret = (notify.URL, notify.BODY)
-        environment = {key: value for key, value in os.environ.items() if key not in secret}
+        with store_errors(self.logs):
+            (self.logs / OUTCOME).unlink(missing_ok=True)
+        _write(self.logs / JOB, asdict(self.job))
 
-        def submit_once() -> slurm_job.Status:
+        def submit_once() -> Status:
             status = self.running()  # the answer to the last attempt may have been lost
             if status is None:
-                number = slurm_job.submit(logs / SCRIPT, self.name, environment)
-                status = slurm_job.Status(number, "PENDING", "")
+                with store_errors(self.logs):
+                    number = self.queue.submit(self.request)
+                status = Status(self.queue.cluster, number, "PENDING")
             return status
 
         submitted = self.until_answered(submit_once)
-        log = logs / f"slurm-{submitted.id}.log"
-        self.display.print_line(f"{self.spec.name}: Slurm job {submitted.id}, log {log}")
+        text = f"{self.queue.job(submitted.id)}, log {self.queue.log(submitted.id)}"
+        self.display.print_line(f"{self.spec.name}: {text}")
         return submitted
 
-    def follow(self, status: slurm_job.Status) -> str | None:
+    def follow(self, status: Status) -> str | None:
         """Show a job's progress until the artifact is complete; return its id if it left the queue before."""
         stage = self.spec.name
         shown, pause_s, next_question = "", POLL_S, 0.0
@@ -212,8 +225,8 @@ class _Waiting:
         while not self.is_built():
             if time.monotonic() >= next_question:
                 try:
-                    now = slurm_job.find(self.name)
-                except slurm_job.Unanswered as error:
+                    now = self.queue.look(status)
+                except Unanswered as error:
                     if not has_warned:
                         self.display.warn(stage, f"{error}; the job goes on")
                     has_warned = True
@@ -235,37 +248,27 @@ class _Waiting:
             time.sleep(POLL_S)
         return None
 
-    def is_lost(self, number: str) -> bool:
-        """Return True if Slurm does not know what became of a job, and False if it has left the artifact.
-
-        A controller that is killed loses the jobs of its last seconds. To submit one again is safe even if
-        its processes still run: they hold the artifact's lock.
+    def accept(self, number: str, ending: Ending) -> None:
+        """Wait until the artifact of a job that has ended is visible.
 
         Raises:
             StageFailed: the job ended without the artifact.
         """
-        how = self.until_answered(lambda: slurm_job.ending(number, self.name))
-        if how is None and not (self.logs / OUTCOME).exists():
-            return not self.is_built()
-        how = how or "ended"
-        deadline = time.monotonic() + (PATIENCE_S if how.startswith("COMPLETED") else POLL_S)
+        deadline = time.monotonic() + (PATIENCE_S if ending.succeeded else POLL_S)
         while not self.is_built():
             if time.monotonic() > deadline:
-                self.fail(number, how)
+                self.fail(number, ending)
             time.sleep(POLL_S)
-        return False
 
-    def fail(self, number: str, how: str) -> NoReturn:
+    def fail(self, number: str, ending: Ending) -> NoReturn:
         """Raise StageFailed with the reason why a job left no artifact."""
-        ending = f"Slurm job {number}: {how}"
-        log = self.logs / f"slurm-{number}.log"
+        how, log = f"{self.queue.job(number)}: {ending.text}", self.queue.log(number)
         lines = [*child.tail(self.logs / "stage.log", 10), *child.tail(log, 10)]
-        may_pass = not how.startswith("CANCELLED")
-        failed = StageFailed(self.spec.name, ending, log, lines, diagnosis(self.logs), may_pass)
+        failed = StageFailed(self.spec.name, how, log, lines, diagnosis(self.logs), ending.may_pass)
         if (self.logs / OUTCOME).exists():  # the job itself knows more
             with contextlib.suppress(InputError, KeyError, TypeError):
                 known = read_object(self.logs / OUTCOME)
-                cause, where, last = f"{known['cause']} ({ending})", Path(known["log"]), list(known["tail"])
+                cause, where, last = f"{known['cause']} ({how})", Path(known["log"]), list(known["tail"])
                 failed = StageFailed(
                     self.spec.name, cause, where, last, known["diagnosis"], known["may_pass"]
                 )
@@ -273,8 +276,10 @@ class _Waiting:
 
     def cancel(self) -> None:
         """Cancel the job, and wait until it has ended: it writes its checkpoint."""
-        slurm_job.cancel(self.name)
-        while self.until_answered(lambda: slurm_job.find(self.name)) is not None:
+        status = self.until_answered(self.queue.find)
+        if status is not None:
+            self.until_answered(functools.partial(self.queue.cancel, status))
+        while self.until_answered(self.queue.find) is not None:
             time.sleep(POLL_S)
 
 
@@ -289,21 +294,21 @@ def _new_lines(file: Path) -> Iterator[list[str]]:
         yield new
 
 
-def cancel(specs: Sequence[StageSpec], store: Store, run: str) -> None:
-    """Cancel the jobs of stages that a run has submitted and that have not ended; Slurm may be away."""
+def cancel(specs: Sequence[StageSpec], store: Store, run: str, config: Config) -> None:
+    """Cancel the jobs of stages that a run has submitted and that have not ended; the cluster may be away."""
     for spec in specs:
         with contextlib.suppress(LaunchError, InputError):
-            file = store.log_dir(spec.key) / JOB
+            queue = queue_of(spec, store, config)
+            file = queue.logs / JOB
             if file.exists() and read_object(file).get("run") == run:
-                name = name_of(spec, store)
-                status = slurm_job.find(name)
-                if status is not None and status.state not in slurm_job.ENDING:
-                    slurm_job.cancel(name)
-                    say(f"{spec.name}: cancelled Slurm job {status.id}", stderr=True)
+                status = queue.find()
+                if status is not None and not status.is_ending:
+                    queue.cancel(status)
+                    say(f"{spec.name}: cancelled {queue.job(status.id)}", stderr=True)
 
 
 def main(file: Path) -> int:
-    """Build the stage of a job that Slurm has started; return the exit code."""
+    """Build the stage of a job that the cluster has started; return the exit code."""
     from pipeline.run.run import prepare_plan  # here: run.py imports this module
 
     values = read_object(file)
@@ -321,8 +326,8 @@ def main(file: Path) -> int:
             rule = f"is planned differently on {os.uname().nodename} than where it was submitted: {why}"
             raise ConfigError([Problem(job.stage, None, rule, "use the same installation on all nodes")])
         launcher = planned.config.launcher
-        nodes = len(nodes_of(spec.stage.workers, launcher)) if spec.stage.program is not None else 1
-        # until Slurm's SIGKILL there is time to write a checkpoint
+        nodes = job_resources.nodes(spec.stage, planned.config)
+        # until SIGKILL of Slurm or Ray there is time to write a checkpoint
         grace_s = max(launcher.grace_s, launcher.notice_s - 15.0)
         inner = replace(launcher, name="slurm" if nodes > 1 else "local", stages=(), grace_s=grace_s)
         try:
@@ -337,7 +342,7 @@ def main(file: Path) -> int:
 
 
 def _interrupted(error: signals.Interrupted, spec: StageSpec, store: Store, began: float) -> int:
-    """Queue the job again if its time limit is near and there is a new checkpoint; return the exit code."""
+    """Queue Slurm's job again if its time limit is near and it has a new checkpoint; return the exit code."""
     number = os.environ.get("SLURM_JOB_ID", "")
     if error.number == signal.SIGUSR1:
         if not _has_checkpoint(store.work_dir(spec.key), began):
@@ -366,7 +371,7 @@ def _record(logs: Path, stage: str, error: Exception) -> None:
     else:
         values = {"cause": str(error), "log": str(logs / "stage.log"), "tail": [], "diagnosis": []}
         values |= {"may_pass": True}
-    with contextlib.suppress(StoreError):  # a full disk: Slurm's own log has the reason, too
+    with contextlib.suppress(StoreError):  # a full disk: the job's own log has the reason, too
         _write(logs / OUTCOME, values)
 
 

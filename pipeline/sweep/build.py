@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 
 QUEUED = 32
-"""Slurm jobs in the queue at the same time unless --jobs says otherwise: each has a process that waits for it
-and asks Slurm's controller every few seconds."""
+"""Jobs in the queue at the same time unless --jobs says otherwise: each has a process that waits for it and
+asks the cluster's controller every few seconds."""
 
 
 class Sweep:
@@ -70,9 +70,9 @@ class Sweep:
     ) -> None:
         """Plan the points, and print the warnings and the reasons of points that are left out.
 
-        `cards` is the number of cards that stages occupy together, those in Slurm jobs included; None: on
-        this machine as many as the largest point needs, and in Slurm jobs any number. `jobs` is the number of
-        Slurm jobs in the queue at the same time; None for QUEUED.
+        `cards` is the number of cards that stages occupy together, those in jobs included; None: on this
+        machine as many as the largest point needs, and in jobs any number. `jobs` is the number of jobs in
+        the queue of Slurm or Ray at the same time; None for QUEUED.
 
         Raises:
             ConfigError: no point can be composed, or points differ in a key that they must share; or `jobs`
@@ -93,7 +93,7 @@ class Sweep:
         """Point number -> its run."""
         check_shared_keys(self._plans.values())
         if jobs is not None and self._plans and not self._has_jobs():
-            rule = "limits Slurm jobs of stages, and no stage runs as one"
+            rule = "limits jobs of stages, and no stage runs as one"
             remedy = "add launcher=slurm launcher.stages=all, or use --cards"
             raise ConfigError([Problem("--jobs", jobs, rule, remedy)])
         self._halving = self._begin_halving()
@@ -233,7 +233,7 @@ class Sweep:
             raise
 
     def _has_jobs(self) -> bool:
-        """Return True if a stage of a point runs as a Slurm job."""
+        """Return True if a stage of a point runs as a job."""
         return any(
             plan.config.launcher.runs_as_job(spec.name)
             for plan in self._plans.values()

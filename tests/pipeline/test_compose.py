@@ -214,7 +214,7 @@ def test_a_deeply_nested_value_is_refused(levels, value):
         ("model=qwen2.5-7b", "model=qwen2_5_7b"),
         ("model=Qwen/Qwen2.5-7B", "model.hub.id=Qwen/Qwen2.5-7B"),
         ("dataset=GSM8K", "dataset=gsm8k"),
-        ("launcher=ray", "launcher=slurm launcher.stages=all"),
+        ("launcher=kuberay", "launcher=ray launcher.ray_address"),
         ("seed=1,2", "grpoflow sweep seed=1,2"),
         ("reward=glob(*)", "grpoflow sweep 'reward=glob(*)'"),
         ("launcher.sbatch=[--partition=npu]", """'launcher.sbatch=["--a=b","c d"]'"""),

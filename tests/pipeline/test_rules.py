@@ -105,3 +105,15 @@ def test_mindspeed_rl_needs_checkout_and_machines(monkeypatch):
     ):
         needs = checks.needs(load([*MINDSPEED_RL, *overrides]))
         assert [problem.path for problem in needs] == missing, overrides
+
+
+def test_a_ray_cluster_must_answer_and_its_jobs_need_no_container():
+    ray = ("launcher=ray", "launcher.ray_address=http://127.0.0.1:9")  # nobody listens at port 9
+    (problem,) = machines.queue_problems(load([*ONE, *ray]).launcher)
+    assert problem.path == "launcher.ray_address" and "Connection refused" in problem.rule and problem.remedy
+    inside = "engine.container=[sh,-c,x]"
+    assert machine_problems(*ONE, *ray) == []
+    assert [problem.path for problem in machine_problems(*ONE, *ray, inside)] == ["engine.container"]
+    assert machine_problems(*ONE, *ray, inside, "launcher.stages=[tokenize]") == []  # grpo runs here
+    paths = [problem.path for problem in machine_problems(*NODES, *ray, "launcher.stages=[tokenize]")]
+    assert paths == ["cards"]

@@ -21,6 +21,7 @@ GSM8K = ("dataset=gsm8k",)
 MINDSPEED_RL = ("engine=mindspeed_rl", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp2_mp2_pp2")
 VERL = ("engine=verl", "engine.device=cpu", "model=tiny_qwen3", "layout=dp1_mp1_pp1")
 AREAL = ("experiment=areal_7b", "model.path=/models/qwen")
+RAY = "launcher=ray launcher.ray_address=http://head:8265"
 TURNS = "rollout.agent=tool rollout.tools=[mine:add] tokenize.chat_template=true"
 MINDRLHF_ONE_STAGE = (
     "engine=mindrlhf_one_stage",
@@ -64,6 +65,27 @@ CASES = [  # base, refused key, part of the source, breaking and passing overrid
      "launcher=slurm launcher.stages=sft", "launcher=slurm launcher.stages=all"),
     (LOCAL, "launcher.stages[1]", "ours: pipeline/run/stage_job.py",
      "launcher=slurm launcher.stages=[sft,grop]", "launcher=slurm launcher.stages=[sft,grpo]"),
+    (LOCAL, "launcher.ray_address", "ours: launch/nodes/ray_job.py", "launcher=ray", RAY),
+    (LOCAL, "launcher.ray_address", "ours: launch/nodes/ray_job.py",
+     "launcher=ray launcher.ray_address=head:6379", "launcher=ray launcher.ray_address=https://head/ray/"),
+    (LOCAL, "launcher.ray_address", "ours: launch/nodes/ray_job.py",
+     "launcher.ray_address=http://head:8265", "launcher.ray_address=null"),
+    (LOCAL, "launcher.stages", "ours: launch/nodes/ray_job.py",
+     f"{RAY} launcher.stages=[]", f"{RAY} launcher.stages=[sft]"),
+    (LOCAL, "launcher.stages[0]", "ours: pipeline/run/stage_job.py",
+     f"{RAY} launcher.stages=[grop]", f"{RAY} launcher.stages=[grpo]"),
+    (LOCAL, "launcher.ray.sft", "ours: pipeline/run/stage_job.py",
+     f"{RAY} launcher.stages=[grpo] launcher.ray.sft={{CPU:4}}", f"{RAY} launcher.ray.sft={{CPU:4}}"),
+    (LOCAL, "launcher.ray.sft", "ours: pipeline/run/stage_job.py",
+     "launcher=slurm launcher.stages=all launcher.ray.sft={CPU:4}", f"{RAY} launcher.ray.sft={{}}"),
+    (LOCAL, "launcher.slurm.sft", "ours: pipeline/run/stage_job.py",
+     f"{RAY} launcher.slurm.sft=['--time=60']", RAY),
+    (LOCAL, "launcher.ray.sfft", "ours: pipeline/run/stage_job.py",
+     "+launcher.ray.sfft=null", "launcher.ray.sft=null"),
+    (LOCAL, "launcher.ray.sft.NPU", "ours: launch/nodes/ray_job.py",
+     f"{RAY} launcher.ray.sft={{NPU:1.5}}", f"{RAY} launcher.ray.sft={{NPU:0.5}}"),
+    (LOCAL, "launcher.ray.sft.CPU", "ours: launch/nodes/ray_job.py",
+     f"{RAY} launcher.ray.sft={{CPU:0}}", f"{RAY} launcher.ray.sft={{CPU:2,memory:64e9}}"),
     (LOCAL, "sweep.stop", "ours: pipeline/run/halving.py",
      "sweep.stop=asha", "sweep.stop=asha train.validate_every=8"),
     (LOCAL, "sweep.stop", "ours: pipeline/run/halving.py",

@@ -55,8 +55,9 @@ class ArealEngine(RayEngine):
     prompt out. null: AReaL's own limit, 3600."""
     cards_per_node: Annotated[Positive, NotInIdentity()]
     """Cards of one machine: launcher.cards_per_node."""
-    launcher: Annotated[Literal["local", "ssh", "slurm"], NotInIdentity()]
-    """Where workers run: launcher.name. AReaL's own scheduler starts them on this machine, Ray elsewhere."""
+    launcher: Annotated[Literal["local", "ssh", "slurm", "ray"], NotInIdentity()]
+    """Where workers run: launcher.name. AReaL's own scheduler starts them on this machine, Ray elsewhere.
+    ray: on the machine of the stage, or on the cluster at ray_address."""
     upstream: UpstreamKeys
     """Keys of AReaL's GRPOConfig that grpoflow does not model."""
 

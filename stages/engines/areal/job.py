@@ -61,7 +61,9 @@ class Job(RayJob):
     @property
     def on_ray(self) -> bool:
         """True if Ray starts the workers: on several machines, or on others than this one."""
-        return self.nodes > 1 or self.engine.launcher != "local"
+        if self.engine.launcher == "ray" and self.engine.ray_address is not None:
+            return True
+        return self.nodes > 1 or self.engine.launcher in ("ssh", "slurm")
 
     @property
     def on_cpu(self) -> bool:

@@ -90,6 +90,13 @@ def test_generation_has_cards_of_its_own(overrides, cards, servers):
 def test_ray_starts_workers_elsewhere(tmp_path):
     assert rendered(tmp_path)["scheduler"]["type"] == "local"
     assert rendered(tmp_path, "launcher=slurm")["scheduler"]["type"] == "ray"
+    job = (
+        "launcher=ray",
+        "launcher.ray_address=http://head:8265",
+    )  # on one machine, or on the cluster itself
+    assert rendered(tmp_path, *job)["scheduler"]["type"] == "local"
+    on_cluster = rendered(tmp_path, *job, "engine.ray_address='head:6379'")
+    assert on_cluster["scheduler"]["type"] == "ray"
     assert rendered(tmp_path, "launcher.cards_per_node=4")["scheduler"]["type"] == "ray"
 
 
