@@ -197,6 +197,7 @@ def test_a_killed_process_is_replaced_by_one_that_finds_the_job(runs, journal):
     assert len(runs.jobs_that_began()) == 1
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_the_job(runs, journal):
     process = runs.start("engine.split_s=1000")
     runs.wait_for(lambda: runs.begun(journal) == ["begin"], process)
@@ -208,6 +209,7 @@ def test_ctrl_c_stops_the_job(runs, journal):
     assert runs.begun(journal) == ["begin", "begin", "end"]
 
 
+@pytest.mark.long
 def test_a_failed_stage_shows_its_own_reason(runs):
     runs.finish("engine.split_s=1e300", code=1)  # more seconds than time.sleep takes
     reason = runs.output().partition("stage split failed: exit code 1 (Ray job grpoflow-split-")[2]
@@ -223,6 +225,7 @@ def busy(dashboard):
     requests.post(f"{dashboard}/api/jobs/{number}/stop")
 
 
+@pytest.mark.long
 def test_a_job_that_finds_no_resources_is_submitted_again(runs, dashboard, busy):
     process = runs.start("engine.split_s=0.1", "launcher.ray.split={NPU: 2}")
     runs.wait_for(lambda: "PENDING (for 2 NPU)" in runs.output(), process)
