@@ -66,7 +66,8 @@ def package_checks(needed: Iterable[str], installed: Callable[[str], str | None]
     """Check the versions of grpoflow's own packages, and of those of EXTRAS that are `needed`."""
     from launch.machine import checks  # imports packaging, which a finished plan does not need
 
-    windows = {window[0]: window for window in _windows(needed, installed)}  # the last one of a package counts
+    # the last one of a package counts
+    windows = {window[0]: window for window in _windows(needed, installed)}
     return [
         checks.required(
             check.name, False, check.found, f"{check.name}{MINDSPORE[1]}: {install_command(check.name)}"
