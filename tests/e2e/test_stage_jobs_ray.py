@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from launch.nodes import ray_job
 from launch.nodes.ray_node import REGISTERED, free_port
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
-from tests.e2e import sleeping
+from tests.e2e import sleeping, sweeping
 from tests.e2e.conftest import CHEAP
 from tests.processes import wait_until
 
@@ -257,3 +258,28 @@ def test_ctrl_c_lets_a_training_save_its_last_step(runs):
     wait_until(lambda: runs.jobs("STOPPED"), LONG_S, describe=runs.output)
     (state,) = runs.store.glob(".work/sft-*/checkpoints/step_*/state.json")
     assert json.loads(state.read_text())
+
+
+def sweep(runs, *words):
+    """Run a sweep whose stages are jobs to its end."""
+    program = str(Path(sys.executable).parent / "grpoflow")
+    line = [program, "sweep", f"store={runs.store}", "launcher=ray", f"launcher.ray_address={runs.dashboard}"]
+    done = subprocess.run([*line, *words], cwd=runs.store.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_points_of_a_sweep_share_the_jobs_of_equal_stages(runs):
+    sweep(runs, "--until=split", *CHEAP, "layout=dp2_mp1_pp1,dp1_mp2_pp1")
+    names = Counter(job["submission_id"].split("-")[1] for job in runs.jobs_that_began())
+    shared = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
+    assert names == {**shared, "strategy": 2, "split": 2}
+
+
+@pytest.mark.long
+def test_a_job_whose_training_falls_behind_is_stopped_after_its_checkpoint(runs):
+    words = [*sweeping.falling_behind(runs.store.parent), "launcher.stages=[grpo]"]
+    sweep(runs, "--jobs=1", "--until=grpo", *words)  # one after the other
+    good, bad = sweeping.points(runs.store)
+    assert good["state"] == "finished" and len(runs.jobs_that_began()) == 2 and not runs.jobs("RUNNING")
+    sweeping.stopped_after(runs.store, bad)

@@ -120,12 +120,11 @@ def test_a_run_of_the_product_loses_nothing_when_a_process_is_killed(undisturbed
     assert finish(directory, *overrides) == undisturbed
 
 
-def test_a_slurm_job_that_is_queued_again_loses_nothing(undisturbed, interpreter, tmp_path):
+def test_a_slurm_job_that_is_queued_again_loses_nothing(undisturbed, interpreter, tmp_path, tmp_path_factory):
     """As after preemption: Slurm ends the job's processes and starts it again."""
     directory = tmp_path / "queued_again"
     overrides = overrides_for(interpreter, directory)
-    (tmp_path / "slurm").mkdir()
-    with cluster(tmp_path / "slurm"):
+    with cluster(tmp_path_factory.mktemp("slurm")):  # a short path: Slurm makes sockets below it
         line = command("run", "--until", "grpo", *overrides, "launcher=slurm", "launcher.stages=[grpo]")
         with (directory / "run.log").open("w") as log:
             waiting = subprocess.Popen(line, stdout=log, stderr=log, cwd=directory)
