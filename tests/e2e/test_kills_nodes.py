@@ -164,7 +164,7 @@ class Trial:
         return f"{self.store}\n{self.happened}\n{jobs}{nodes}{journal}\n{self.output.read_text()}"
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_nothing_is_lost_and_nothing_runs_twice(daemons, tmp_path, kills):
     """The first sweep is left alone: its time tells how long to wait before each kill."""
     chance = random.Random(int(os.environ.get("SLURM_KILLS_SEED", "0")))

@@ -181,7 +181,8 @@ def test_each_stage_is_a_job_and_its_artifact_the_same(runs):
     keys = [plan.spec(stage).key for stage in ("fetch", "fetch_dataset")]
     assert all(made.problem(key, deep=True) is None for key in keys)
     names = [job["submission_id"].rpartition("-")[0] for job in runs.jobs_that_began()]
-    assert [name.rpartition("-")[0] for name in names] == [f"grpoflow-{key.flat}" for key in keys]
+    # Luigi may begin with either
+    assert sorted(name.rpartition("-")[0] for name in names) == sorted(f"grpoflow-{key.flat}" for key in keys)
     (run,) = history.runs(runs.store).values()
     assert run.state == "finished"
 
