@@ -24,6 +24,7 @@ def rows(store, steps):
     raise AssertionError("no such run")
 
 
+@pytest.mark.long
 def test_a_finished_run_is_extended_as_if_it_had_been_longer(copy, tmp_path):
     other, constant = tmp_path / "other", "train.schedule=constant"
     shutil.copytree(copy, other, symlinks=True)
