@@ -29,7 +29,7 @@ class Timed(trl.GRPOTrainer):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.steps, self.rollout_s, self.began = [], 0.0, None
+        self.steps, self.lengths, self.rollout_s, self.began = [], [], 0.0, None
 
     def _generate_single_turn(self, *arguments, **options):
         began = time.perf_counter()
@@ -52,6 +52,8 @@ class Steps(transformers.TrainerCallback):
         step_s = time.perf_counter() - trainer.began
         trainer.steps.append({"step_s": step_s, "rollout_s": trainer.rollout_s})
         trainer.rollout_s, trainer.began = 0.0, None
+        # here, since TRL empties its metrics when it logs them, at the end at the latest
+        trainer.lengths.append(trainer._metrics["train"]["completions/mean_length"][-1])
 
 
 class Checks(transformers.TrainerCallback):
@@ -106,8 +108,8 @@ def main(settings_file, result_file):
         )  # fmt: skip
         trainer.train()
     minimum = (args.generation_kwargs or {}).get("min_new_tokens", 0)
-    lengths = trainer._metrics["train"]["completions/mean_length"]
-    assert all(length >= minimum for length in lengths), lengths
+    lengths = trainer.lengths
+    assert lengths and all(length >= minimum for length in lengths), lengths
     result = {
         "versions": {item.__name__: item.__version__ for item in (trl, transformers, torch)},
         "steps": trainer.steps,
