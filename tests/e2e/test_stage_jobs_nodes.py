@@ -80,10 +80,10 @@ def finish(store, *overrides, code=0, **options):
     return output(store)
 
 
-def submitted(store):
-    """Return the number of jobs that were submitted for each stage."""
+def submitted(store, files="slurm-*.log"):
+    """Return the number of jobs of each stage that began; with job.sbatch, of those that were submitted."""
     logs = Path(store, ".logs")
-    counts = Counter(path.parent.name.rpartition("-")[0] for path in logs.glob("*/slurm-*.log"))
+    counts = Counter(path.parent.name.rpartition("-")[0] for path in logs.glob(f"*/{files}"))
     return dict(counts)
 
 
@@ -334,6 +334,23 @@ def test_points_of_a_sweep_share_the_jobs_of_equal_stages(store, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     shared = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
     assert submitted(store) == {**shared, "strategy": 2, "split": 2}
+
+
+@pytest.mark.long
+def test_a_point_that_fails_stops_no_other(store):
+    program = str(Path(sys.executable).parent / "grpoflow")
+    words = [f"store={store}", *CHEAP, *SLURM, *held("split"), "layout=dp2_mp1_pp1,dp1_mp2_pp1,dp1_mp1_pp1"]
+    with (store.parent / "output").open("ab") as file:
+        line = [program, "sweep", "--until=split", *words]
+        process = subprocess.Popen(line, cwd=store.parent, stdout=file, stderr=subprocess.STDOUT)
+    STARTED.append(process)
+    wait_until(lambda: submitted(store, "job.sbatch").get("split") == 3 and len(jobs()) == 3, LONG_S, process)
+    subprocess.run(["scancel", min(jobs(), key=int)], check=True)
+    release()
+    assert process.wait(LONG_S) == 1, output(store)
+    states = Counter(point["state"] for point in sweeping.points(store))
+    assert states == {"finished": 2, "failed": 1}, output(store)
+    assert re.search(r"Slurm job \d+: CANCELLED", output(store))
 
 
 @pytest.mark.long
