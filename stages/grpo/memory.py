@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.base.layout import LayoutConfig, RoleLayout
-from stages.grpo.config import RolloutConfig, TrainConfig, shard_key
+from stages.grpo.config import RolloutConfig, TrainConfig, shard_key, smaller_batches
 from stages.models import memory
 from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
@@ -120,8 +120,13 @@ def _generate(
         return memory.exact(name, size, formula)
 
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
-    caches = [cache("KV cache", "completions", rows)]
-    if train.validate_every:  # each is released when its completions have ended
+    terms = [weights, cache("KV cache", "completions", rows)]
+    fewer = sum(smaller_batches(rows))
+    if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
-        caches.append(cache("KV cache", "held-out answers", checked))
-    return RoleMemory("generate", 0, (weights, max(caches, key=lambda term: term.high)))
+        terms.append(cache("checks' cache", "held-out", checked))
+        fewer += sum(smaller_batches(checked))
+    if fewer:
+        copies = cache("smaller KV caches", "completions that go on as others end", fewer)
+        terms.append(Term(copies.name, 0, copies.high, copies.formula))
+    return RoleMemory("generate", 0, tuple(terms))

@@ -1,10 +1,9 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
 A group's prompt is computed once and its keys are copied to each completion. Completions that have ended
-leave the batch once the others fit into a graph of fewer rows. Each draw has its own random number, so that
-no result depends on it as far as the kernels give a row the same bits in batches of 16 rows and more, which
-was measured for MindSpore 2.7.0 on an AMD EPYC with AVX-512 only. The caches grow with the completions, at
-tokens on which no completion has an influence, because attention takes time for empty slots, too.
+leave the batch once the others fit into a graph of fewer rows. Each draw has its own
+random number, so that no result depends on it as far as the kernels give a row the same bits in batches of 16
+rows and more: measured for MindSpore 2.7.0 on an AMD EPYC with AVX-512 only.
 Shapes as in model.py; B = P*G completions, T completion slots.
 """
 
@@ -27,13 +26,8 @@ from stages.tokenizer import SpecialIds
 
 CHECK_EVERY = 4  # steps between checks which completions have ended; a check waits for the graph
 COMPILATION = 2e10
-"""Operations that a further graph must save for each layer: they take twice as long as its compilation
+"""Operations that a graph of fewer rows must save for each layer: they take twice as long as its compilation
 (0.4 s for a layer, MindSpore 2.7.0 on a CPU)."""
-ATTENTION = 4
-"""How many times as long an operation of attention takes as one of a product with weights: it reads a cache
-that no other row shares."""
-FEWEST_SLOTS = 16
-"""Tokens after which caches grow first, at least."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +65,14 @@ class Decoder(nn.Cell):
         self.model, self.config, self.special, self.calls = model, config, special, calls
         self.P, self.G, self.S, self.T = prompts, group_size, prompt_slots, config.max_tokens
         self.B = prompts * group_size
+        self.all = Decoding(model, config, self.B, prompt_slots, special)
+        self.K, self.R = self.all.K, self.all.R
+        self.smaller: dict[int, Decoding] = {}
+        """Decodings of fewer completions, by their number, created when first needed."""
         layer = model.layers[0]
         weights = sum(item.size for item in (layer.qkv, layer.output, layer.gate, layer.up, layer.down))
-        self.per_slot = 4 * layer.Q * layer.D
-        """Multiplications and additions of one layer's attention for one token and one slot."""
-        self.operations = 2 * weights + self.per_slot * (self.S + self.T)
-        """Those of one layer for one token."""
-        self.slots = self._slots()
-        """Slots for completions' tokens that the caches have one after the other."""
-        self.all = Decoding(model, config, self.B, prompt_slots, self.slots[0], special)
-        self.K, self.R = self.all.K, self.all.R
-        self.others: dict[tuple[int, int], Decoding] = {}
-        """Decodings of fewer completions or more slots, by these numbers, created when first needed."""
+        self.operations = 2 * weights + 4 * layer.Q * layer.D * self.all.L
+        """Multiplications and additions of one layer for one token."""
 
     def generate(
         self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
@@ -98,9 +88,8 @@ class Decoder(nn.Cell):
         if uniform is None:
             uniform = np.zeros((self.B, self.T), np.float32)
         length = length.astype(np.int32)
-        self.all.allocate()
         if self.config.repetition_penalty != 1:
-            self.all.seen.set_data(Tensor(self._tokens_of_prompts(prompt, length)))
+            self.all.seen.asnumpy()[...] = self._tokens_of_prompts(prompt, length)  # see Decoding.take_over
         token, done = self.prefill(
             Tensor(prompt.astype(np.int32)), Tensor(length), Tensor(uniform[:, 0].copy()), greedy
         )
@@ -111,7 +100,7 @@ class Decoder(nn.Cell):
                 ended = done.asnumpy()
                 if ended.all():
                     break
-                fitting = self.fitting(decoding, int((~ended).sum()), t)
+                fitting = self.fitting(decoding, int((~ended).sum()), self.T - t)
                 if fitting is not decoding:
                     # Those that run, in their order; some that have ended fill up the rows.
                     kept = np.sort(np.argsort(ended, kind="stable")[: fitting.B])
@@ -122,46 +111,34 @@ class Decoder(nn.Cell):
             uniforms_B = Tensor(uniform[rows, t])
             token, done = decoding.step(token, done, lengths_B, Tensor([t], ms.int32), uniforms_B, greedy)
             drawn.append((rows, token))
-        decoding.release()
         ids = np.full((self.B, self.T), self.special.pad, np.int32)
         for t, (rows, token) in enumerate(drawn):
             ids[rows, t] = token.asnumpy()
         return Completions.from_ids(ids, self.special.eos)
 
-    def fitting(self, decoding: Decoding, running: int, t: int) -> Decoding:
-        """Return the decoding to go on with: `decoding`, or one of more slots or fewer rows.
+    def fitting(self, decoding: Decoding, running: int, left: int) -> Decoding:
+        """Return the decoding to go on with: `decoding`, or one of fewer rows if that is worthwhile.
 
         It depends on nothing that an earlier call found, so that a resumed run computes the same graphs.
 
         Args:
             decoding: the present one.
             running: completions that have not ended.
-            t: the next token.
+            left: tokens until these are cut.
         """
-        # The step of token t writes into slot t - 1, and there are CHECK_EVERY steps until the next check.
-        slots = next(slots for slots in self.slots if slots >= min(t + CHECK_EVERY, self.T) - 1)
-        rows = decoding.B
-        if sizes := [size for size in smaller_batches(self.B) if running <= size < rows]:
-            # Completions end on average halfway, in each of the calls.
-            saved = (rows - sizes[-1]) * (self.T - t) / 2 * self.calls * self.operations
-            rows = sizes[-1] if saved >= COMPILATION else rows
-        return decoding if (rows, slots) == (decoding.B, decoding.T) else self._of(rows, slots)
+        sizes = [size for size in smaller_batches(self.B) if running <= size < decoding.B]
+        if not sizes:
+            return decoding
+        # Completions end on average halfway, in each of the calls.
+        saved = (decoding.B - sizes[-1]) * left / 2 * self.calls * self.operations
+        if saved < COMPILATION:
+            return decoding
+        return self._of(sizes[-1])
 
-    def _slots(self) -> list[int]:
-        """Return equal steps to T slots, as many as are worth their graphs, four at most."""
-        for parts in (4, 2):
-            slots = -(-self.T // parts // CHECK_EVERY) * CHECK_EVERY
-            # Completions end at each token alike, so that fewer and fewer are there when the caches are long.
-            spared = sum((1 - (i + 0.5) / parts) * (parts - 1 - i) for i in range(parts)) / parts**2
-            saved = spared * self.B * self.T**2 * self.per_slot * ATTENTION * self.calls
-            if slots >= FEWEST_SLOTS and saved >= (parts - 1) * COMPILATION:
-                return [*range(slots, self.T, slots), self.T]
-        return [self.T]
-
-    def _of(self, rows: int, slots: int) -> Decoding:
-        if (rows, slots) not in self.others:
-            self.others[rows, slots] = Decoding(self.model, self.config, rows, self.S, slots, self.special)
-        return self.others[rows, slots]
+    def _of(self, size: int) -> Decoding:
+        if size not in self.smaller:
+            self.smaller[size] = Decoding(self.model, self.config, size, self.S, self.special)
+        return self.smaller[size]
 
     def _tokens_of_prompts(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """Return 1.0 where a row's prompt contains a token [B, V]."""
@@ -193,8 +170,8 @@ class Decoder(nn.Cell):
         return token, self.all.ends(token)
 
     def repeated(self, x: Tensor) -> Tensor:
-        """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append empty slots."""
-        P, G, S, T, K = self.P, self.G, self.S, self.slots[0], self.K
+        """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append T empty slots."""
+        P, G, S, T, K = self.P, self.G, self.S, self.T, self.K
         D = x.shape[2]
         x = ops.broadcast_to(x.reshape((P, 1, K * S * D)), (P, G, K * S * D)).reshape((P * G * K, S, D))
         return ops.concat((x, ops.zeros((P * G * K, T, D), x.dtype)), 1)

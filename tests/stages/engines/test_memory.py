@@ -134,11 +134,13 @@ def test_activations_and_cache_by_hand():
     assert actual["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
     assert actual["generate"]["KV cache"].low == (answers + 2 * questions) * 2 * 2 * 96 * 4
     _, checked = local_roles("train.validate_every=1", "train.validation_prompts=6")
-    assert (
-        checked["generate"]["KV cache"] == actual["generate"]["KV cache"]
-    )  # fewer, and not at the same time
-    _, checked = local_roles("train.validate_every=1", "train.validation_prompts=600")
-    assert checked["generate"]["KV cache"].low == 300 * (16 + 8) * 2 * 2 * 96 * 4  # of one worker
+    assert checked["generate"]["checks' cache"].low == 3 * (16 + 8) * 2 * 2 * 96 * 4  # of one worker
+    assert not {"checks' cache", "smaller KV caches"} & set(actual["generate"])
+    _, many = local_roles(
+        "train.prompts_per_step=64", "train.validate_every=1", "train.validation_prompts=128"
+    )
+    smaller = many["generate"]["smaller KV caches"]  # of 64 completions and as many checks of one worker
+    assert (smaller.low, smaller.high) == (0, 2 * (32 + 16) * (16 + 8) * 2 * 2 * 96 * 4)
 
 
 def test_the_roles_of_engine_local_share_the_machines_memory():
