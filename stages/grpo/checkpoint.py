@@ -240,8 +240,7 @@ def load_checkpoint(
     Raises:
         InputError: the checkpoint is damaged.
     """
-    from mindspore import Tensor
-
+    from stages.grpo.operators import overwrite
     from stages.grpo.parameters import fuse
 
     state = read_state(path)
@@ -249,7 +248,7 @@ def load_checkpoint(
     for name, parameters in (("adam_m", learner.optimizer.m), ("adam_v", learner.optimizer.v)):
         fused = fuse(shape, read_set(path, name, strategy, rank))
         for key, moment in zip(learner.model.names, parameters, strict=True):
-            moment.set_data(Tensor(fused[key]))
+            overwrite(moment, fused[key])
     learner.updates = int(state["updates"])
     learner.schedule_position = int(state["step"]) * learner.config.updates_per_step
     return state

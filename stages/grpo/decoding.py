@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stages.grpo.attention import HIDDEN, scores, weigh
 from stages.grpo.config import RolloutConfig
 from stages.grpo.model import CausalLM
-from stages.grpo.operators import zeros
+from stages.grpo.operators import overwrite, zeros
 from stages.grpo.sampling import NextToken, penalised
 from stages.tokenizer import SpecialIds
 
@@ -55,11 +55,10 @@ class Decoding(nn.Cell):
         """Copy the caches of B completions of `other`, of at least as many, by their indices there."""
         heads = (rows[:, None] * self.K + np.arange(self.K)).reshape(-1)
         pairs = zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True)
-        # In place: graphs of MindSpore 2.10.0 that have run go on with the memory from before set_data.
         for cache, source in pairs:  # one at a time, which bounds the memory
-            cache.asnumpy()[...] = source.asnumpy()[heads]
+            overwrite(cache, source.asnumpy()[heads])
         if self.penalty != 1:
-            self.seen.asnumpy()[...] = other.seen.asnumpy()[rows]
+            overwrite(self.seen, other.seen.asnumpy()[rows])
 
     def draw(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
         """Draw token t of each completion [B] and mark it as seen."""

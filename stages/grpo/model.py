@@ -30,7 +30,16 @@ from stages.grpo.attention import (
     rotary_table,
 )
 from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, SumOverGroup
-from stages.grpo.operators import Lookup, outer, part, plain_product, product, rms_norm, split_sizes
+from stages.grpo.operators import (
+    Lookup,
+    outer,
+    overwrite,
+    part,
+    plain_product,
+    product,
+    rms_norm,
+    split_sizes,
+)
 from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
 from stages.grpo.token_logits import TokenLogits, TokenLogitsAndMeans
@@ -178,7 +187,7 @@ class CausalLM(nn.Cell):
                 rule = f"must have shape {list(parameter.shape)}"
                 remedy = "use weights of the model that the configuration names"
                 raise InputError(name, list(fused[name].shape), rule, remedy)
-            parameter.set_data(Tensor(np.ascontiguousarray(fused[name])))
+            overwrite(parameter, fused[name])
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Return this card's weights, by the names of parameters.parts."""

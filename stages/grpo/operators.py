@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from numpy.typing import NDArray
 
 ROW = 1024  # elements that `ordered_sum` adds at a time
 
@@ -32,6 +33,14 @@ def zeros(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
             for i, shape in enumerate(shapes)
         ]
     )
+
+
+def overwrite(parameter: Parameter, values: NDArray[np.generic]) -> None:
+    """Copy `values` of the parameter's shape and dtype into its memory.
+
+    Parameter.set_data gives it other memory: graphs of MindSpore 2.10.0 that have run go on with the old one.
+    """
+    ops.assign(parameter, Tensor.from_numpy(np.ascontiguousarray(values)))
 
 
 def outer(column: Tensor, row: Tensor) -> Tensor:

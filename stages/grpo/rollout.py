@@ -22,6 +22,7 @@ from stages.grpo.attention import attend_within, causal_mask, prompt_mask
 from stages.grpo.config import RolloutConfig, smaller_batches
 from stages.grpo.decoding import Decoding
 from stages.grpo.model import CausalLM
+from stages.grpo.operators import overwrite
 from stages.tokenizer import SpecialIds
 
 CHECK_EVERY = 4  # steps between checks which completions have ended; a check waits for the graph
@@ -89,7 +90,7 @@ class Decoder(nn.Cell):
             uniform = np.zeros((self.B, self.T), np.float32)
         length = length.astype(np.int32)
         if self.config.repetition_penalty != 1:
-            self.all.seen.asnumpy()[...] = self._tokens_of_prompts(prompt, length)  # see Decoding.take_over
+            overwrite(self.all.seen, self._tokens_of_prompts(prompt, length))
         token, done = self.prefill(
             Tensor(prompt.astype(np.int32)), Tensor(length), Tensor(uniform[:, 0].copy()), greedy
         )

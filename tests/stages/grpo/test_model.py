@@ -98,6 +98,29 @@ def test_cached_decoding_equals_the_full_forward():
     assert (done.ids[np.arange(T) >= done.lengths[:, None]] == 0).all()
 
 
+def test_graphs_that_have_run_compute_with_weights_that_are_loaded_later():
+    model, P, S, G, T = small.model_config(), 3, 6, 4, 10
+    prompt, length = small.prompts(model, P, S)
+    draws = uniforms((3,), P * G, T)
+    rules = small.rollout_config(repetition_penalty=1.3)  # reads a parameter that the graph writes, too
+
+    def completions(decoder):
+        return decoder.generate(prompt, length, draws).ids
+
+    reused = CausalLM(model, positions=S + T)
+    decoder = Decoder(reused, rules, P, G, S, SpecialIds(None, (1,), 0))
+    results = []
+    for scale in (1.0, 3.0, 1.0):
+        weights = {name: scale * array for name, array in small.weights(model).items()}
+        fresh = CausalLM(model, positions=S + T)
+        for network in (reused, fresh):
+            network.load(fuse(model, weights))
+        expected = completions(Decoder(fresh, rules, P, G, S, SpecialIds(None, (1,), 0)))
+        np.testing.assert_array_equal(completions(decoder), expected)
+        results.append(expected)
+    assert (results[0] != results[1]).any()
+
+
 def every_logit(network, prompt, length, completion):
     """Logits [P*G, T, V] that predict each token of completion [P, G, T], computed slot by slot."""
     P, G, T = completion.shape
