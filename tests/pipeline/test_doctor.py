@@ -1,12 +1,17 @@
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from pipeline.cli import main
 from pipeline.plan import checkouts
 from stages.engines.engine import Checkout
+
+MINDSPORE_OF_ENGINES = "ok" if Version(version("mindspore")) < Version("2.10") else "problem"
+"""What mindrlhf and mindformers say of this interpreter's: with Python 3.12 it is 2.10."""
 
 
 @pytest.fixture
@@ -33,7 +38,8 @@ def test_missing_parts_of_mindrlhf_are_listed_with_remedies(checks, tmp_path, mo
     shown = checks("mindrlhf", *engine)
     assert shown["devices"]["remedy"].startswith("8 cards are needed")
     assert "engine.mindrlhf_home" in shown["mindrlhf"]["remedy"]
-    assert shown["python"]["status"] == shown["mindspore"]["status"] == "ok"
+    assert shown["python"]["status"] == "ok"
+    assert shown["mindspore"]["status"] == MINDSPORE_OF_ENGINES
     shown = checks("mindrlhf", *engine, f"engine.mindformers_home={tmp_path}", "engine.use_vllm=0")
     assert "vllm" not in shown and shown["mindformers"]["remedy"].startswith("engine.mindformers_home: ")
 
@@ -70,7 +76,8 @@ def test_mindformers_is_checked_if_it_trains_sft(checks):
     home = Path(__file__).parents[1] / "data" / "mindformers_standin"
     sft = ["engine.sft=mindformers", f"mindformers.home={home}", f"mindformers.python={sys.executable}"]
     shown = checks("mindformers", *sft)  # there are no cards
-    assert shown["mindformers"]["status"] == shown["mindspore"]["status"] == "ok"
+    assert shown["mindformers"]["status"] == "ok"
+    assert shown["mindspore"]["status"] == MINDSPORE_OF_ENGINES
 
 
 @pytest.mark.parametrize(

@@ -107,18 +107,20 @@ def test_graphs_that_have_run_compute_with_weights_that_are_loaded_later():
     def completions(decoder):
         return decoder.generate(prompt, length, draws).ids
 
-    reused = CausalLM(model, positions=S + T)
-    decoder = Decoder(reused, rules, P, G, S, SpecialIds(None, (1,), 0))
-    results = []
-    for scale in (1.0, 3.0, 1.0):
-        weights = {name: scale * array for name, array in small.weights(model).items()}
-        fresh = CausalLM(model, positions=S + T)
-        for network in (reused, fresh):
-            network.load(fuse(model, weights))
-        expected = completions(Decoder(fresh, rules, P, G, S, SpecialIds(None, (1,), 0)))
-        np.testing.assert_array_equal(completions(decoder), expected)
-        results.append(expected)
-    assert (results[0] != results[1]).any()
+    def decoder():
+        return Decoder(CausalLM(model, positions=S + T), rules, P, G, S, SpecialIds(None, (1,), 0))
+
+    weights = [
+        fuse(model, {name: scale * array for name, array in small.weights(model).items()}) for scale in (1, 3)
+    ]
+    fresh, reused, results = decoder(), decoder(), []
+    for values in (*weights, weights[0]):
+        reused.model.load(values)
+        results.append(completions(reused))
+    fresh.model.load(weights[1])
+    np.testing.assert_array_equal(completions(fresh), results[1])
+    np.testing.assert_array_equal(results[2], results[0])
+    assert (results[1] != results[0]).any()
 
 
 def every_logit(network, prompt, length, completion):
