@@ -248,7 +248,13 @@
     axis.value = state.axis;
     axis.addEventListener("change", () => { state.axis = axis.value; keep(); redraw(); });
     Object.assign(slider, { type: "range", min: 0, max: 0.99, step: 0.01, value: state.smoothing });
-    const tell = () => { value.textContent = state.smoothing ? state.smoothing.toFixed(2) : translate("off"); };
+    const someRaw = sources.some((source) => source.step.length < MANY);
+    const tell = () => {
+      const strength = state.smoothing.toFixed(2);
+      if (!state.smoothing) value.textContent = translate("off");
+      else if (state.chosen || !someRaw) value.textContent = strength;
+      else value.textContent = translate("{strength} for lines of {count} points or more", { strength, count: MANY });
+    };
     slider.addEventListener("input", () => { state.smoothing = Number(slider.value); state.chosen = true; tell(); keep(); redraw(); });
     tell();
     const labelled = (text, ...parts) => {

@@ -269,6 +269,7 @@ CHINESE = {
     "Download the numbers as CSV": "把数值下载为 CSV",
     "Show or hide this line": "显示或隐藏这条线",
     "off": "关",
+    "{strength} for lines of {count} points or more": "{strength}（仅 {count} 个点以上的曲线）",
     "Drag to zoom, double-click to return; with the keyboard: ← → read, + − zoom, 0 returns.": (
         "拖动放大，双击还原；键盘：← → 读数，+ − 缩放，0 还原。"
     ),

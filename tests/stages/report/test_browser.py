@@ -234,6 +234,22 @@ def test_pointing_at_a_step_shows_all_lines_and_the_legend_hides_one(run_page, b
         assert page.evaluate(drawn) < before, "its band and its measured values are hidden with it"
 
 
+def test_the_smoothing_says_to_which_lines_it_applies(run, tmp_path, browser):
+    write_lines(run["grpo"] / "metrics.jsonl", *metrics(30))  # sft has more
+    controls = "document.querySelector('.chart-controls')"
+    shown, slider = f"{controls}.querySelector('output').textContent", f"{controls}.querySelector('input')"
+    with browser.page(written(tmp_path, render_run(run, SETTINGS))) as page:
+        chart = Chart(page, "reward")
+        (name,) = chart.lines()
+        assert page.evaluate(shown) == "0.60 for lines of 40 points or more"
+        measured = [row["reward"] for row in metrics(30)]
+        assert chart.lines()[name][1] == pytest.approx(measured, rel=1e-4)
+        page.evaluate(f"{slider}.value = 0.5; {slider}.dispatchEvent(new Event('input'))")
+        wait(page)
+        assert page.evaluate(shown) == "0.50"
+        assert chart.lines()[name][1] != pytest.approx(measured, rel=1e-2)
+
+
 def test_smoothing_is_tensorboards_and_the_x_axis_counts_tokens_and_time(run_page, browser):
     rows = metrics()
     with browser.page(run_page) as page:
