@@ -126,7 +126,7 @@ GRPO = Stage(
     packages=("mindspore",),
     steps=lambda config: config["train"]["steps"],
     required_files=_grpo_files,
-    version=3,
+    version=4,
 )
 EVALUATE = Stage(
     "evaluate",
@@ -136,6 +136,7 @@ EVALUATE = Stage(
     entry="stages.grpo.entry:evaluate",
     packages=("mindspore",),
     required_files=_files(RESULT, "samples.jsonl"),
+    version=2,
 )
 EXPORT = Stage(
     "export",
@@ -152,7 +153,7 @@ REPORT = Stage(
     summary="Report of the run as one HTML page.",
     entry="stages.report.stage",
     required_files=_files(RESULT, "index.html", "plotly.min.js"),
-    version=3,
+    version=4,
 )
 
 STAGES = {
