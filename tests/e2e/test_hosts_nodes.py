@@ -132,7 +132,7 @@ def test_the_work_of_a_dead_machine_is_taken_over(hosts, luigid, tmp_path):
             for artifact, lines in sweep.events().items()
         )
 
-    wait_until(lambda: trains("host0"), LONG_S, alive[0], sweep.describe)
+    wait_until(lambda: trains("host0"), LONG_S, describe=sweep.describe)
     for process in hosts.processes(0):
         os.kill(process, signal.SIGKILL)
     killed = time.time()
