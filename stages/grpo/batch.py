@@ -17,6 +17,7 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
+from stages.grpo.config import parts_of_groups
 from stages.grpo.parallel import Mesh
 from stages.weights.dtypes import Array
 
@@ -56,23 +57,35 @@ class Batch:
     """Tokens of the completions [P, G]; later slots are not computed. None: T."""
 
     def micro_batches(self, mesh: Mesh, count: int) -> list[NDArray[np.int64]]:
-        """Return the indices of a worker's prompts in equal parts, `count` of them for all prompts.
+        """Return the indices among the B of a worker's completions, in equal micro-batches.
 
-        `count` divides the number of prompts. Prompts whose longest completions are similar go together, so
-        that `take` leaves out the slots that none of them needs; the longest come first. Prompts without a
-        token to compute come last, and there are only as many parts as the others need; all parts have one
-        size, so that few graphs are compiled.
+        Each is [prompts, completions of each of them]: 1 / `count` of the worker's prompts with their groups,
+        or, if `parts_of_groups` says so, as many parts of groups, of which each has completions of similar
+        lengths. What has similar longest completions goes together, so that `take` leaves out the slots that
+        none of them needs; the longest come first. What has no token to compute comes last, and there are
+        only as many micro-batches as the others need; all have one size, so that few graphs are compiled.
+
+        Args:
+            mesh: this worker.
+            count: divides the number of prompts.
         """
-        prompts = np.arange(len(self.prompt_length_P))[mesh.rows(len(self.prompt_length_P))]
-        size, needed = len(prompts) // count, len(prompts)
+        P, G, T = self.completion_PGT.shape
+        completions = np.arange(P * G).reshape(P, G)[mesh.rows(P)]
+        size, needed = len(completions) // count, len(completions)
         if self.tokens_PG is None:
-            return [prompts[start : start + size] for start in range(0, needed, size)]
-        longest = self.tokens_PG[prompts].max(1)
+            return [completions[start : start + size] for start in range(0, needed, size)]
+        parts = parts_of_groups(self.prompt_PS.shape[1], G, T)
+        tokens = self.tokens_PG.reshape(-1)
+        if parts > 1:
+            order = np.argsort(-tokens[completions], axis=1, kind="stable")
+            completions = np.take_along_axis(completions, order, 1).reshape(-1, G // parts)
+            needed = len(completions)
+        longest = tokens[completions].max(1)
         is_empty = longest == 0
         needed -= int(is_empty.sum())
-        slots = np.array([slots_for(int(tokens), self.completion_PGT.shape[2]) for tokens in longest])
+        slots = np.array([slots_for(int(tokens), T) for tokens in longest])
         order = np.lexsort((-slots, is_empty))  # stable: equal ones stay in their order
-        return [prompts[order[start : start + size]] for start in range(0, needed, size)]
+        return [completions[order[start : start + size]] for start in range(0, needed, size)]
 
     def without(self, left_out_B: NDArray[np.bool_]) -> Batch:
         """Return the batch with no token of some completions, nor of prompts that have no others.
@@ -92,19 +105,25 @@ class Batch:
             ),  # the model reads one at least
         )
 
-    def take(self, prompts: NDArray[np.int64]) -> Batch:
-        """Return some prompts, by their indices, with the first slots of their completions.
+    def take(self, completions: NDArray[np.int64]) -> Batch:
+        """Return a micro-batch, as `micro_batches` gives it, with the first slots of its completions.
 
         The slots are as many as `slots_for` says for the longest of these completions.
         """
         G, T = self.completion_PGT.shape[1:]
-        completions = (prompts[:, None] * G + np.arange(G)).reshape(-1)
-        slots = T if self.tokens_PG is None else slots_for(int(self.tokens_PG[prompts].max()), T)
+        slots = (
+            T if self.tokens_PG is None else slots_for(int(self.tokens_PG.reshape(-1)[completions].max()), T)
+        )
         arrays: dict[str, Any] = {}
         for field in fields(self):
             array, shape = getattr(self, field.name), field.name.rpartition("_")[2]
             if array is not None:
-                array = array[completions if shape.startswith("B") else prompts]
+                if shape.startswith("PG"):
+                    array = array.reshape(-1, *array.shape[2:])[completions]
+                else:
+                    array = array[
+                        completions.reshape(-1) if shape.startswith("B") else completions[:, 0] // G
+                    ]
                 array = array[..., :slots] if shape.endswith("T") else array
             arrays[field.name] = array
         return Batch(**arrays)

@@ -80,13 +80,13 @@ class Learner:
         self._has_compiled = False
 
     def update(self, batch: Batch, micro_batches: Sequence[NDArray[np.int64]]) -> Update:
-        """Take one optimizer step on the summed losses of this worker's micro-batches of prompts.
+        """Take one optimizer step on the summed losses of this worker's micro-batches.
 
         Without a micro-batch the gradient is 0, which Adam's moments and weight decay do not ignore.
         """
         outputs, gradients = [], list[Tensor]()
-        for prompts in micro_batches:
-            *output, more = self.gradient(*batch.take(prompts).tensors(*self.objective.loss_inputs))
+        for completions in micro_batches:
+            *output, more = self.gradient(*batch.take(completions).tensors(*self.objective.loss_inputs))
             outputs.append(output)
             gradients = list(added(*gradients, *more) if gradients else more)
             del more  # the optimizer needs the memory of what it is done with
@@ -100,10 +100,11 @@ class Learner:
         self.schedule_position += 1
         step = Tensor(float(self.updates), ms.float32)
         norm = self.optimizer.update(Tensor(rate, ms.float32), step, gradients)
-        P, G, _ = batch.completion_PGT.shape
-        sums_PK = np.zeros((P, len(self.objective.loss.sums)), np.float32)
-        logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
-        for prompts, (sums_BK, logprobs) in zip(micro_batches, outputs, strict=True):
-            sums_PK[prompts] = sums_BK.asnumpy().reshape(-1, G, sums_PK.shape[1]).sum(1)
-            logprobs_PGT[prompts, :, : logprobs.shape[1]] = logprobs.asnumpy().reshape(len(prompts), G, -1)
-        return Update(sums_PK, float(norm.asnumpy()), rate, logprobs_PGT)
+        P, G, T = batch.completion_PGT.shape
+        sums_BK = np.zeros((P * G, len(self.objective.loss.sums)), np.float32)
+        logprobs_BT = np.zeros((P * G, T), np.float32)
+        for completions, (sums, logprobs) in zip(micro_batches, outputs, strict=True):
+            sums_BK[completions.reshape(-1)] = sums.asnumpy()
+            logprobs_BT[completions.reshape(-1), : logprobs.shape[1]] = logprobs.asnumpy()
+        sums_PK = sums_BK.reshape(P, G, -1).sum(1)
+        return Update(sums_PK, float(norm.asnumpy()), rate, logprobs_BT.reshape(P, G, T))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.base.layout import LayoutConfig, RoleLayout
-from stages.grpo.config import RolloutConfig, TrainConfig, shard_key, smaller_batches
+from stages.grpo.config import RolloutConfig, TrainConfig, parts_of_groups, shard_key, smaller_batches
 from stages.models import memory
 from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
@@ -42,7 +42,8 @@ def _train(
 ) -> RoleMemory:
     held = memory.elements(model, layout, "layout.train")[0].held
     prompts = -(-train.prompts_per_step // (layout.data_parallel * layout.micro_batch_num))
-    completions = prompts * rollout.num_generations
+    G, T = rollout.num_generations, rollout.max_tokens
+    completions = prompts * G // parts_of_groups(prompt_tokens, G, T)
     answers, questions = completions * rollout.max_tokens, prompts * prompt_tokens
     heads, mp = model.num_attention_heads / layout.model_parallel, layout.model_parallel
     projected = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_size

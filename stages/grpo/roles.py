@@ -72,12 +72,13 @@ class LogProbs:
 
         They are undefined on padding.
         """
-        logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
-        P, G, T = logprobs_PGT.shape
-        for prompts in batch.micro_batches(self.mesh, self.micro_batches):
-            logprobs = self.forward(*batch.take(prompts).tensors())
-            logprobs_PGT[prompts, :, : logprobs.shape[1]] = logprobs.asnumpy().reshape(len(prompts), G, -1)
-        return gather_rows(self.world, self.mesh, logprobs_PGT[self.mesh.rows(P)]).reshape(-1, T)
+        P, G, T = batch.completion_PGT.shape
+        logprobs_BT = np.zeros((P * G, T), np.float32)
+        for completions in batch.micro_batches(self.mesh, self.micro_batches):
+            logprobs = self.forward(*batch.take(completions).tensors())
+            logprobs_BT[completions.reshape(-1), : logprobs.shape[1]] = logprobs.asnumpy()
+        rows = logprobs_BT.reshape(P, G, T)[self.mesh.rows(P)]
+        return gather_rows(self.world, self.mesh, rows).reshape(-1, T)
 
 
 def gather_rows(world: Gather, mesh: Mesh, rows: Array) -> Array:

@@ -141,6 +141,8 @@ def test_activations_and_cache_by_hand():
     )
     smaller = many["generate"]["smaller KV caches"]  # of 64 completions and as many checks of one worker
     assert (smaller.low, smaller.high) == (0, 2 * (32 + 16) * (16 + 8) * 2 * 2 * 96 * 4)
+    _, long = local_roles("rollout.num_generations=8", "rollout.max_tokens=512")  # groups are cut into four
+    assert long["train"]["logits"].high == int(1.15 * 2 * 2 * 512 * 512 * 2 * 4)
 
 
 def test_the_roles_of_engine_local_share_the_machines_memory():
