@@ -57,13 +57,14 @@ class Batch:
     """Tokens of the completions [P, G]; later slots are not computed. None: T."""
 
     def micro_batches(self, mesh: Mesh, count: int) -> list[NDArray[np.int64]]:
-        """Return the indices among the B of a worker's completions, in equal micro-batches.
+        """Divide this worker's completions into micro-batches; return their indices, of 0 to B-1, in each.
 
-        Each is [prompts, completions of each of them]: 1 / `count` of the worker's prompts with their groups,
-        or, if `parts_of_groups` says so, as many parts of groups, of which each has completions of similar
-        lengths. What has similar longest completions goes together, so that `take` leaves out the slots that
-        none of them needs; the longest come first. What has no token to compute comes last, and there are
-        only as many micro-batches as the others need; all have one size, so that few graphs are compiled.
+        A micro-batch [n, g] has n groups, each with all its G completions. If `parts_of_groups` says so, it
+        has n parts of groups instead, each with g completions of one prompt that have similar lengths. n is
+        1 / `count` of the worker's prompts in both cases. Groups or parts whose longest completions are
+        similar go together, so that `take` leaves out the slots that none of them needs; the longest come
+        first. Those without a token to compute are left out, except where they fill up the last micro-batch:
+        all have one size, so that few graphs are compiled.
 
         Args:
             mesh: this worker.
@@ -83,7 +84,7 @@ class Batch:
         longest = tokens[completions].max(1)
         is_empty = longest == 0
         needed -= int(is_empty.sum())
-        slots = np.array([slots_for(int(tokens), T) for tokens in longest])
+        slots = np.array([slots_for(int(most), T) for most in longest])
         order = np.lexsort((-slots, is_empty))  # stable: equal ones stay in their order
         return [completions[order[start : start + size]] for start in range(0, needed, size)]
 

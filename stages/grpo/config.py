@@ -94,8 +94,6 @@ class RolloutConfig:
         return self.tools_length if self.tools else 0
 
 
-LONG = 256
-"""Slots for the tokens of a completion from which on an update may cut its group into parts."""
 AGENT_KEYS = ("agent", "tools", "max_turns", "max_tool_calls", "max_tool_characters", "tools_length")
 """Keys of section rollout that only a run with several turns reads."""
 
@@ -260,13 +258,17 @@ def shard_key(layout: RoleLayout) -> tuple[int, int, bool]:
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
 
 
+LONG = 256
+"""Slots for a completion's tokens from which on an update may cut groups into parts."""
+
+
 def parts_of_groups(prompt_slots: int, group_size: int, slots: int) -> int:
     """Return into how many parts an update cuts each group of completions: 1, 2 or 4.
 
     Attention of a micro-batch takes time and memory for as many slots as its longest completion has, in all
     of its completions, while each part computes its prompt again. So groups are cut if completions may be
-    long, and if all prompts of a group have no more slots than two completions. The number depends on nothing
-    that differs between steps: each size is another graph.
+    long, and if the prompts of all parts together have no more slots than two completions. The number depends
+    on nothing that differs between steps, because each size of a part is another graph.
     """
     for parts in (4, 2):
         if group_size % parts == 0 and slots >= LONG and parts * prompt_slots <= 2 * slots:

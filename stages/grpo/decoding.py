@@ -40,14 +40,13 @@ class Decoding(nn.Cell):
         self.K, self.R, self.D = layer.K, layer.Q // layer.K, layer.D
         self.L = self.S + config.max_tokens
         shapes = [(self.B * self.K, self.L, self.D)] * count
-        # A graph that copies from one Decoding to another must not see one name twice.
-        self.keys, self.values = zeros(f"keys_of_{self.B}", shapes), zeros(f"values_of_{self.B}", shapes)
+        self.keys, self.values = zeros("keys", shapes), zeros("values", shapes)
         self.write = ops.IndexAdd(axis=1)
         self.next_token = NextToken(config, special.eos, model.vocab_size)
         self.is_end = Tensor(np.isin(np.arange(model.vocab_size), special.eos))
         self.penalty = config.repetition_penalty
         seen = np.zeros((self.B, model.vocab_size) if self.penalty != 1 else (1, 1), np.float32)
-        self.seen = Parameter(Tensor(seen), name=f"seen_of_{self.B}", requires_grad=False)
+        self.seen = Parameter(Tensor(seen), name="seen", requires_grad=False)
         """1.0 for each token that a completion or its prompt contains, if there is a penalty on them."""
         self.every_row = Tensor(np.arange(self.B, dtype=np.int32).reshape(-1, 1))
 

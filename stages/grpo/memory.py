@@ -125,7 +125,7 @@ def _generate(
     fewer = sum(smaller_batches(rows))
     if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
-        terms.append(cache("checks' cache", "held-out", checked))
+        terms.append(cache("checks' cache", "held-out answers", checked))
         fewer += sum(smaller_batches(checked))
     if fewer:
         copies = cache("smaller KV caches", "completions that go on as others end", fewer)

@@ -1,9 +1,9 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
 A group's prompt is computed once and its keys are copied to each completion. Completions that have ended
-leave the batch once the others fit into a graph of fewer rows. Each draw has its own
-random number, so that no result depends on it as far as the kernels give a row the same bits in batches of 16
-rows and more: measured for MindSpore 2.7.0 on an AMD EPYC with AVX-512 only.
+leave the batch once the others fit into a graph of fewer rows. Each draw has its own random number, so no
+result depends on the number of rows, as far as the kernels give a row the same bits in batches of 16 rows and
+more (measured for MindSpore 2.7.0 on an AMD EPYC with AVX-512 only).
 Shapes as in model.py; B = P*G completions, T completion slots.
 """
 
