@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.operators import softmax, split_sizes
+from stages.grpo.operators import plain_product
 from stages.models.config import ModelConfig
 
 scores = ops.BatchMatMul(transpose_b=True)
 weigh = ops.BatchMatMul()
+weigh_by_key = ops.BatchMatMul(transpose_a=True)
+to_shares = ops.Softmax(-1)
+join = ops.Concat(-1)
 
 HIDDEN = -1e9  # added to scores that must not count; finite, so that rows without any key stay finite
 
@@ -69,6 +72,83 @@ def causal_mask(T: int) -> Tensor:
     return (after.astype(ms.float32) * HIDDEN).reshape((1, 1, T, T))
 
 
+def row_mask(first: Tensor, K: int, R: int) -> Tensor:
+    """Return HIDDEN where a key comes after the query or belongs to another completion, [P, K*C*R, W, W].
+
+    `first` [P, C, W]: in C rows of W slots, the first slot of each slot's completion.
+    """
+    P, C, W = first.shape
+    keys, queries = ops.arange(W).reshape((1, W)), ops.arange(W).reshape((W, 1))
+    hidden = ops.logical_or(keys > queries, keys < first.reshape((P * C, W, 1)))
+    mask = (hidden.astype(ms.float32) * HIDDEN).reshape((P, 1, C, 1, W * W))
+    return ops.broadcast_to(mask, (P, K, C, R, W * W)).reshape((P, K * C * R, W, W))
+
+
+class Attention(nn.Cell):
+    """Softmax attention whose backward pass reads one array as large as the scores, the shares.
+
+    The scores' gradient is shares * (d_shares - sums), where a query's sum of shares * d_shares over its keys
+    equals its output times the output's gradient; a column of ones beside the values subtracts it within the
+    product that gives d_shares. MindSpore's own gradient reads and writes three times as much.
+    Source: Dao et al. 2022, FlashAttention, arXiv:2205.14135, appendix B.2, eq. 4.
+    """
+
+    def construct(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, ones: Tensor, column: Tensor
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Return what is attended [N, M, D], and the shares [N, M, L] for the backward pass alone.
+
+        Args:
+            q: [N, M, D], scaled.
+            k: [N, L, D].
+            v: [N, L, D].
+            mask: [N, M, L], added to the scores; no gradient.
+            ones: [D, 1].
+            column: ones [N, L, 1].
+        """
+        shares = to_shares(scores(q, k) + mask)
+        return weigh(shares, v), shares
+
+    def bprop(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, ones: Tensor, column: Tensor,
+        out: tuple[Tensor, Tensor], dout: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        """Return the gradients of q, k and v."""
+        attended, shares = out
+        of_attended = dout[0]
+        N, M, D = q.shape
+        sums = plain_product((attended * of_attended).reshape((-1, D)), ones).reshape((N, M, 1))
+        of_scores = shares * scores(join((of_attended, -sums)), join((v, column)))
+        return (
+            weigh(of_scores, k), weigh_by_key(of_scores, q), weigh_by_key(shares, of_attended),
+            mask, ones, column,
+        )  # fmt: skip
+
+
+class Repeat(nn.Cell):
+    """Copies of keys or values for the completions of a group, with a gradient that is always summed in the same order."""
+
+    def construct(self, x: Tensor, ones: Tensor) -> Tensor:
+        """Repeat each matrix of `x` [N, S, D] G times to [N*G, S, D]; ones: [N, 1, G]."""
+        (N, S, D), G = x.shape, ones.shape[2]
+        return ops.broadcast_to(x.reshape((N, 1, S * D)), (N, G, S * D)).reshape((N * G, S, D))
+
+    def bprop(self, x: Tensor, ones: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient of `x`."""
+        (N, S, D), G = x.shape, ones.shape[2]
+        return weigh(ones, dout.reshape((N, G, S * D))).reshape((N, S, D)), ones
+
+
+_attention, _repeat = Attention(), Repeat()
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Return what is attended [N, M, D]; arguments as those of Attention."""
+    ones = ops.full((q.shape[2], 1), 1.0, dtype=ms.float32)
+    column = ops.full((*k.shape[:2], 1), 1.0, dtype=ms.float32)
+    return _attention(q, k, v, mask, ones, column)[0]
+
+
 def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute attention of each prompt's tokens to those before them.
 
@@ -83,8 +163,7 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
     q = q.reshape((P, S, K, R, D)).transpose((0, 2, 3, 1, 4)).reshape((P * K, R * S, D))
     k = k.reshape((P, S, K, D)).transpose((0, 2, 1, 3)).reshape((P * K, S, D))
     v = v.reshape((P, S, K, D)).transpose((0, 2, 1, 3)).reshape((P * K, S, D))
-    shares = softmax(scores(q, k).reshape((P, Q, S, S)) + mask)
-    attended = weigh(shares.reshape((P * K, R * S, S)), v).reshape((P, Q, S, D))
+    attended = attend(q, k, v, mask.reshape((P * K, R * S, S))).reshape((P, Q, S, D))
     return attended.transpose((0, 2, 1, 3)).reshape((P * S, Q * D)), k, v
 
 
@@ -102,11 +181,8 @@ def attend_with_prompt(
     q = q.reshape((P, G, T, K, R, D)).transpose((0, 3, 1, 4, 2, 5))
     k = k.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
     v = v.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
-    to_prompt = scores(q.reshape((P * K, G * R * T, D)), keys).reshape((P, K * G * R, T, S))
-    to_completion = scores(q.reshape((P * K * G, R * T, D)), k).reshape((P, K * G * R, T, T))
-    of_prompt, of_completion = split_sizes(
-        softmax(ops.concat((to_prompt, to_completion), -1) + mask), -1, (S, T)
-    )
-    attended = weigh(of_prompt.reshape((P * K, G * R * T, S)), values).reshape((P, K, G, R, T, D))
-    attended = attended + weigh(of_completion.reshape((P * K * G, R * T, T)), v).reshape((P, K, G, R, T, D))
+    ones = ops.full((P * K, 1, G), 1.0, dtype=ms.float32)
+    k, v = ops.concat((_repeat(keys, ones), k), 1), ops.concat((_repeat(values, ones), v), 1)
+    q = q.reshape((P * K * G, R * T, D))
+    attended = attend(q, k, v, mask.reshape((P * K * G, R * T, S + T))).reshape((P, K, G, R, T, D))
     return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * G * T, Q * D))

@@ -17,11 +17,11 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.grpo.config import parts_of_groups
+from stages.grpo.packing import MicroBatch, Rows, micro_batches, separate
 from stages.grpo.parallel import Mesh
 from stages.weights.dtypes import Array
 
-MODEL_INPUTS = 11
+MODEL_INPUTS = 12
 """Arrays of `packed`."""
 VARY = ("ids", "position", "slot", "before", "target")
 """Inputs whose length is N or M."""
@@ -29,9 +29,6 @@ LEAST = 16
 """M is at least all slots by this, so that no part of TokenLogits is empty."""
 FULL = 0.9
 """All slots are computed if a larger share than this holds tokens."""
-SHORTEST = 128
-"""Least completion slots of a graph: attention to the padding beyond fewer takes little time."""
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -55,38 +52,19 @@ class Batch:
     """Log-probabilities under the reference [B, T], float32."""
     tokens_PG: NDArray[np.int32] | None = None
     """Tokens of the completions [P, G]; later slots are not computed. None: T."""
+    rows: Rows | None = None
+    """Where the completions lie in attention; None: each has a row."""
 
-    def micro_batches(self, mesh: Mesh, count: int) -> list[NDArray[np.int64]]:
-        """Divide this worker's completions into micro-batches; return their indices, of 0 to B-1, in each.
+    def micro_batches(self, mesh: Mesh, count: int) -> list[MicroBatch]:
+        """Divide this worker's completions into micro-batches (packing.py).
 
-        A micro-batch [n, g] has n groups, each with all its G completions. If `parts_of_groups` says so, it
-        has n parts of groups instead, each with g completions of one prompt that have similar lengths. n is
-        1 / `count` of the worker's prompts in both cases. Groups or parts whose longest completions are
-        similar go together, so that `take` leaves out the slots that none of them needs; the longest come
-        first. Those without a token to compute are left out, except where they fill up the last micro-batch:
-        all have one size, so that few graphs are compiled.
-
-        Args:
-            mesh: this worker.
-            count: divides the number of prompts.
+        `count` divides the number of its prompts, if each completion had a row of T slots.
         """
         P, G, T = self.completion_PGT.shape
-        completions = np.arange(P * G).reshape(P, G)[mesh.rows(P)]
-        size, needed = len(completions) // count, len(completions)
-        if self.tokens_PG is None:
-            return [completions[start : start + size] for start in range(0, needed, size)]
-        parts = parts_of_groups(self.prompt_PS.shape[1], G, T)
-        tokens = self.tokens_PG.reshape(-1)
-        if parts > 1:
-            order = np.argsort(-tokens[completions], axis=1, kind="stable")
-            completions = np.take_along_axis(completions, order, 1).reshape(-1, G // parts)
-            needed = len(completions)
-        longest = tokens[completions].max(1)
-        is_empty = longest == 0
-        needed -= int(is_empty.sum())
-        slots = np.array([slots_for(int(most), T) for most in longest])
-        order = np.lexsort((-slots, is_empty))  # stable: equal ones stay in their order
-        return [completions[order[start : start + size]] for start in range(0, needed, size)]
+        prompts = np.arange(P)[mesh.rows(P)]
+        return micro_batches(
+            prompts, self.tokens_PG, len(prompts) // count, self.prompt_PS.shape[1], G, T
+        )
 
     def without(self, left_out_B: NDArray[np.bool_]) -> Batch:
         """Return the batch with no token of some completions, nor of prompts that have no others.
@@ -106,28 +84,26 @@ class Batch:
             ),  # the model reads one at least
         )
 
-    def take(self, completions: NDArray[np.int64]) -> Batch:
-        """Return a micro-batch, as `micro_batches` gives it, with the first slots of its completions.
-
-        The slots are as many as `slots_for` says for the longest of these completions.
-        """
-        G, T = self.completion_PGT.shape[1:]
-        slots = (
-            T if self.tokens_PG is None else slots_for(int(self.tokens_PG.reshape(-1)[completions].max()), T)
-        )
+    def take(self, micro: MicroBatch) -> Batch:
+        """Return a micro-batch, with the first slots of its completions; 0 where it has no completion."""
+        missing = micro.completion_nC < 0
         arrays: dict[str, Any] = {}
         for field in fields(self):
             array, shape = getattr(self, field.name), field.name.rpartition("_")[2]
-            if array is not None:
-                if shape.startswith("PG"):
-                    array = array.reshape(-1, *array.shape[2:])[completions]
-                else:
-                    array = array[
-                        completions.reshape(-1) if shape.startswith("B") else completions[:, 0] // G
-                    ]
-                array = array[..., :slots] if shape.endswith("T") else array
-            arrays[field.name] = array
-        return Batch(**arrays)
+            if array is None or field.name == "rows":
+                continue
+            if shape.startswith("P") and not shape.startswith("PG"):
+                array = array[micro.prompt_n]
+            elif shape.startswith("PG"):
+                array = array.reshape(-1, *array.shape[2:])[micro.completion_nC]
+                array[missing] = 0
+            else:
+                array = array[micro.completion_nC.reshape(-1)]
+                array[missing.reshape(-1)] = 0
+            arrays[field.name] = array[..., : micro.slots] if shape.endswith("T") else array
+        # the model reads one token of a prompt at least
+        arrays["prompt_length_P"] = np.where(missing.all(1), 1, arrays["prompt_length_P"])
+        return Batch(**arrays, rows=micro.rows)
 
     def tensors(self, *names: str) -> list[Tensor]:
         """Return a graph's inputs: prompts and completions as CausalLM takes them, then `names`.
@@ -137,23 +113,9 @@ class Batch:
         """
         P, G, T = self.completion_PGT.shape
         tokens_PG = np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
-        model_inputs = packed(self.prompt_PS, self.prompt_length_P, self.completion_PGT, tokens_PG)
+        rows = self.rows or separate(P, G, T)
+        model_inputs = packed(self.prompt_PS, self.prompt_length_P, self.completion_PGT, tokens_PG, rows)
         return [_tensor(array) for array in (*model_inputs, *(getattr(self, name) for name in names))]
-
-
-def slots_for(tokens: int, slots: int) -> int:
-    """Return how many of a completion's `slots` to compute if the longest of a micro-batch has `tokens`.
-
-    Each result is a graph of its own, which takes some seconds to compile: there are few, 3/4, 1/2, 3/8, 1/4,
-    3/16 and so on of all slots, but none below SHORTEST.
-    """
-    whole, result = slots, slots
-    while whole > SHORTEST:
-        for size in (-(-whole * 3 // 4), -(-whole // 2)):
-            if size >= max(tokens, SHORTEST):
-                result = size
-        whole = -(-whole // 2)
-    return result
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
@@ -170,10 +132,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def graph() -> Callable[..., Any]:
         def call(
-            ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
-            before: Tensor, target: Tensor, *more: Tensor | None,
+            ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, first: Tensor,
+            slot: Tensor, before: Tensor, target: Tensor, *more: Tensor | None,
         ) -> Any:  # fmt: skip
-            return function(ids, position, length, prompt, completion, slot, before, target, *more)
+            return function(ids, position, length, prompt, completion, first, slot, before, target, *more)
 
         compiled_call: Callable[..., Any] = ms.jit(call)
         return compiled_call
@@ -182,7 +144,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     some = ms.enable_dynamic(**dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32)))(graph())
 
     def run(*inputs: Tensor) -> Any:
-        *_, prompt, completion, slot = inputs[:6]
+        *_, prompt, completion, _, slot = inputs[:7]
         if slot.size < prompt.size + completion.size:
             return some(*inputs)
         return static(*inputs[: MODEL_INPUTS - 2], None, None, *inputs[MODEL_INPUTS:])
@@ -190,51 +152,64 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def packed(prompt: Array, length: Array, completion: Array, tokens: Array) -> list[Array]:
-    """Return the inputs of CausalLM.construct.
+def packed(prompt: Array, length: Array, completion: Array, tokens: Array, rows: Rows) -> list[Array]:
+    """Return the inputs of CausalLM.construct; R rows of W slots for each prompt.
 
     Args:
         prompt: ids [P, S].
         length: tokens of the prompts [P], at least 1.
         completion: ids [P, G, T].
         tokens: of the completions [P, G], 0 allowed; what comes after them is padding.
+        rows: where the completions lie.
 
     Returns:
         ids and positions of the computed slots [N]; length; the row among these of each prompt slot [P, S]
-        and completion slot [P, G, T-1]; the slot of each row [N]; the row before each target [M]; the target
-        ids [M]; the target of each completion slot [P*G, T]; `sent_rows` (collectives.py) of N and of M rows.
-        Indices of padding refer to padding.
+        and completion slot [P, R, W]; the slot in its row of the first token of each slot's completion
+        [P, R, W]; the slot of each row [N]; the row before each target [M]; the target ids [M]; the target of
+        each completion's token [P*G, T]; `sent_rows` (collectives.py) of N and of M rows. Indices of padding
+        refer to padding.
     """
-    (P, S), (G, T) = prompt.shape, completion.shape[1:]
+    (P, S), (G, T), (R, W) = prompt.shape, completion.shape[1:], (rows.count, rows.width)
     within = np.arange(T) < tokens[..., None]
-    read = np.concatenate([(np.arange(S) < length[:, None]).ravel(), within[..., 1:].ravel()])
     targets = within.ravel()
-    N, M = _sizes(read, targets)
-    slot, row = _rows(read, N)
+    row_of_all = np.arange(P)[:, None] * R + rows.row_nC
+    places = (P * S + row_of_all * W + rows.start_nC)[..., None] + np.arange(T - 1)
+    inputs = within[..., 1:]  # a token is an input if another one follows
+    read, ids, positions, first = (np.zeros(P * (S + R * W), int) for _ in range(4))
+
+    def fill(array: Array, of_prompts: Array, of_completions: Array) -> None:
+        array[: P * S] = np.broadcast_to(of_prompts, (P, S)).ravel()
+        array[places[inputs]] = np.broadcast_to(of_completions, inputs.shape)[inputs]
+
+    fill(read, np.arange(S) < length[:, None], np.array(1))
+    fill(ids, prompt, completion[..., : T - 1])
+    fill(positions, np.arange(S), length[:, None, None] + np.arange(T - 1))
+    first[P * S :] = np.tile(np.arange(W), P * R)  # empty slots attend to themselves
+    fill(first, np.array(0), rows.start_nC[..., None])
+    N, M = _sizes(read > 0, targets, P * min(G * T, R * W + G))
+    slot, row = _rows(read > 0, N)
     target, target_row = _rows(targets, M)
-    ids = np.concatenate([prompt.ravel(), completion[..., : T - 1].ravel()])
-    after = length[:, None, None] + np.arange(T - 1)
-    positions = np.concatenate([np.tile(np.arange(S), P), np.broadcast_to(after, (P, G, T - 1)).ravel()])
     last = np.broadcast_to((np.arange(P) * S + length - 1)[:, None, None], (P, G, 1))
-    slots_read = (P * S + np.arange(P * G * (T - 1))).reshape(P, G, T - 1)
-    before = np.concatenate([last, slots_read], -1).ravel()[target]
+    before = np.concatenate([last, np.minimum(places, len(read) - 1)], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
-    sent_rows = [np.minimum(np.arange(len(real)), n - 1) for real, n in ((read, N), (targets, M))]
+    real = (read > 0, N), (targets, M)
+    sent_rows = [np.minimum(np.arange(size), n - 1) for size, n in ((len(real[0][0]), N), (P * min(G * T, R * W + G), M))]
     return [
-        ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, G, T - 1),
-        slot, row[before], completion.ravel()[target], target_row.reshape(P * G, T),
-        *sent_rows,
+        ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, R, W),
+        first[P * S :].reshape(P, R, W), slot, row[before], completion.ravel()[target],
+        target_row.reshape(P * G, T), *sent_rows,
     ]  # fmt: skip
 
 
-def _sizes(read: Array, targets: Array) -> tuple[int, int]:
+def _sizes(read: Array, targets: Array, all_targets: int) -> tuple[int, int]:
     """Return N and M: one more than the slots with tokens, or all slots if nearly all have tokens.
 
     Args:
-        read: True for input slots with a token [P*S + P*G*(T-1)].
-        targets: True for target slots with a token [P*G*T].
+        read: True for input slots with a token.
+        targets: True for target slots with a token.
+        all_targets: most of these that can have one.
     """
-    totals, tokens = (len(read), len(targets)), (int(read.sum()), int(targets.sum()))
+    totals, tokens = (len(read), all_targets), (int(read.sum()), int(targets.sum()))
     if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:
         return totals
     return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])

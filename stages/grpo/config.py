@@ -259,21 +259,25 @@ def shard_key(layout: RoleLayout) -> tuple[int, int, bool]:
 
 
 LONG = 256
-"""Slots for a completion's tokens from which on an update may cut groups into parts."""
+"""Slots for a completion's tokens from which on completions share rows of an update."""
 
 
-def parts_of_groups(prompt_slots: int, group_size: int, slots: int) -> int:
-    """Return into how many parts an update cuts each group of completions: 1, 2 or 4.
+def shares_rows(prompt_slots: int, group_size: int, slots: int) -> bool:
+    """Return True if an update puts several completions of a prompt into one row of attention (packing.py).
 
-    Attention of a micro-batch takes time and memory for as many slots as its longest completion has, in all
-    of its completions, while each part computes its prompt again. So groups are cut if completions may be
-    long, and if the prompts of all parts together have no more slots than two completions. The number depends
-    on nothing that differs between steps, because each size of a part is another graph.
+    A row has as many slots as the longest completion needs, and each part of a group computes its prompt
+    again. So rows are shared if completions may be long and prompts are at most half as long.
     """
-    for parts in (4, 2):
-        if group_size % parts == 0 and slots >= LONG and parts * prompt_slots <= 2 * slots:
-            return parts
-    return 1
+    return group_size > 1 and slots >= LONG and 2 * prompt_slots <= slots
+
+
+def parts_for(prompts: int, group_size: int) -> int:
+    """Return the parts of groups, of one completion's slots each, in a micro-batch of some `prompts`.
+
+    A quarter of the completions' slots suffices: lengths with a long tail are a quarter of the limit on
+    average.
+    """
+    return max(1, prompts * group_size // 4)
 
 
 def smaller_batches(completions: int) -> list[int]:

@@ -20,6 +20,7 @@ from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.operators import added
 from stages.grpo.optimizer import AdamW, learning_rate
+from stages.grpo.packing import MicroBatch
 from stages.grpo.parallel import Mesh
 from stages.grpo.worker import give_back_memory
 
@@ -79,14 +80,14 @@ class Learner:
         """Updates so far as this run's learning-rate schedule counts them."""
         self._has_compiled = False
 
-    def update(self, batch: Batch, micro_batches: Sequence[NDArray[np.int64]]) -> Update:
+    def update(self, batch: Batch, micro_batches: Sequence[MicroBatch]) -> Update:
         """Take one optimizer step on the summed losses of this worker's micro-batches.
 
         Without a micro-batch the gradient is 0, which Adam's moments and weight decay do not ignore.
         """
         outputs, gradients = [], list[Tensor]()
-        for completions in micro_batches:
-            *output, more = self.gradient(*batch.take(completions).tensors(*self.objective.loss_inputs))
+        for micro in micro_batches:
+            *output, more = self.gradient(*batch.take(micro).tensors(*self.objective.loss_inputs))
             outputs.append(output)
             gradients = list(added(*gradients, *more) if gradients else more)
             del more  # the optimizer needs the memory of what it is done with
@@ -103,8 +104,8 @@ class Learner:
         P, G, T = batch.completion_PGT.shape
         sums_BK = np.zeros((P * G, len(self.objective.loss.sums)), np.float32)
         logprobs_BT = np.zeros((P * G, T), np.float32)
-        for completions, (sums, logprobs) in zip(micro_batches, outputs, strict=True):
-            sums_BK[completions.reshape(-1)] = sums.asnumpy()
-            logprobs_BT[completions.reshape(-1), : logprobs.shape[1]] = logprobs.asnumpy()
+        for micro, (sums, logprobs) in zip(micro_batches, outputs, strict=True):
+            sums_BK[micro.completions] = sums.asnumpy()[micro.places]
+            logprobs_BT[micro.completions, : micro.slots] = logprobs.asnumpy()[micro.places]
         sums_PK = sums_BK.reshape(P, G, -1).sum(1)
         return Update(sums_PK, float(norm.asnumpy()), rate, logprobs_BT.reshape(P, G, T))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.base.layout import LayoutConfig, RoleLayout
-from stages.grpo.config import RolloutConfig, TrainConfig, parts_of_groups, shard_key, smaller_batches
+from stages.grpo.config import RolloutConfig, TrainConfig, parts_for, shard_key, shares_rows, smaller_batches
 from stages.models import memory
 from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
@@ -43,8 +43,10 @@ def _train(
     held = memory.elements(model, layout, "layout.train")[0].held
     prompts = -(-train.prompts_per_step // (layout.data_parallel * layout.micro_batch_num))
     G, T = rollout.num_generations, rollout.max_tokens
-    completions = prompts * G // parts_of_groups(prompt_tokens, G, T)
-    answers, questions = completions * rollout.max_tokens, prompts * prompt_tokens
+    rows = prompts * G
+    if shares_rows(prompt_tokens, G, T):
+        prompts = rows = parts_for(prompts, G)
+    answers, questions = rows * T, prompts * prompt_tokens
     heads, mp = model.num_attention_heads / layout.model_parallel, layout.model_parallel
     projected = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_size
     per_token = (

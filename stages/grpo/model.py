@@ -24,10 +24,11 @@ from stages.base.errors import InputError
 from stages.grpo.attention import (
     attend_with_prompt,
     attend_within,
-    causal_mask,
     half_swap,
+    causal_mask,
     prompt_mask,
     rotary_table,
+    row_mask,
 )
 from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, SumOverGroup
 from stages.grpo.operators import (
@@ -218,17 +219,18 @@ class CausalLM(nn.Cell):
         return gathered.transpose((1, 0, 2)).reshape((-1, self.vocab_size))
 
     def construct(
-        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
-        before: Tensor, target: Tensor, token: Tensor, sent_slots: Tensor | None, sent_tokens: Tensor | None,
-        temperature: float,
+        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
+        first: Tensor, slot: Tensor, before: Tensor, target: Tensor, token: Tensor,
+        sent_slots: Tensor | None, sent_tokens: Tensor | None, temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute log-probabilities and entropies [P*G, T] of the tokens of given completions.
 
         Both are undefined on padding; entropies have no gradient unless entropy_gradient. All arguments but
         the temperature, which divides the logits, are the results of batch.packed.
         """
-        x, head = self.hidden(ids, position, length, prompt, completion, slot, sent_slots)
-        max_rows = token.shape[0] * token.shape[1]
+        x, head = self.hidden(ids, position, length, prompt, completion, first, slot, sent_slots)
+        P, R, W = completion.shape
+        max_rows = P * R * W + token.shape[0]
         x = ops.gather(x, before, 0)
         result = self.token_logprobs(x, target, head, temperature, max_rows, sent_tokens)
         positions = token.reshape((-1,))
@@ -236,19 +238,19 @@ class CausalLM(nn.Cell):
         return logprob.reshape(token.shape), entropy.reshape(token.shape)
 
     def hidden(
-        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
-        sent_rows: Tensor | None = None,
+        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
+        first: Tensor, slot: Tensor, sent_rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute the last layer's output [N, H], and return the head; arguments as in `construct`."""
         P, S = prompt.shape
-        G, T = completion.shape[1], completion.shape[2]
+        R, W = completion.shape[1], completion.shape[2]
         cos, sin = self.rotary(position)
         heads = self.layers[0].Q
         within = ops.broadcast_to(prompt_mask(length, S) + causal_mask(S), (P, heads, S, S))
         mask = ops.concat(
             (
-                ops.broadcast_to(prompt_mask(length, S), (P, heads * G, T, S)),
-                ops.broadcast_to(causal_mask(T), (P, heads * G, T, T)),
+                ops.broadcast_to(prompt_mask(length, S), (P, heads * R, W, S)),
+                row_mask(first, self.layers[0].K, heads // self.layers[0].K),
             ),
             -1,
         )
@@ -260,7 +262,7 @@ class CausalLM(nn.Cell):
             k_prompt, k = ops.gather(k, prompt_rows, 0), ops.gather(k, completion_rows, 0)
             v_prompt, v = ops.gather(v, prompt_rows, 0), ops.gather(v, completion_rows, 0)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
-            attended = attend_with_prompt(q, k, v, keys, values, mask, G)
+            attended = attend_with_prompt(q, k, v, keys, values, mask, R)
             x = layer.finish(x, ops.gather(ops.concat((first, attended)), slot, 0), sent_rows)
         return x, head
 

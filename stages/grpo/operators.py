@@ -19,7 +19,6 @@ ROW = 1024  # elements that `ordered_sum` adds at a time
 
 product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
 plain_product = ops.MatMul()
-shares = ops.Softmax(-1)
 transposed_product = ops.MatMul(transpose_a=True)
 add_rows = ops.ScatterAdd()  # in place, even to what is no parameter; one thread: always in the same order
 
@@ -88,32 +87,6 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     H = x.shape[1]
     mean = plain_product(x * x, ops.full((H, 1), 1 / H, dtype=ms.float32))
     return x * outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H)))
-
-
-class Softmax(nn.Cell):
-    """Softmax along the last axis.
-
-    The gradient sums and broadcasts by products: MindSpore's own takes three times as long and keeps the
-    broadcast results.
-    """
-
-    def construct(self, x: Tensor, ones: Tensor) -> Tensor:
-        """Return the softmax of `x` [..., L]; ones: [L, 1]."""
-        return shares(x)
-
-    def bprop(self, x: Tensor, ones: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient of `x`."""
-        weighted = out * dout
-        sums = plain_product(weighted.reshape((-1, x.shape[-1])), ones)
-        return weighted - out * product(sums, ones).reshape(out.shape), ones
-
-
-_softmax = Softmax()
-
-
-def softmax(x: Tensor) -> Tensor:
-    """Return the softmax of `x` along its last axis."""
-    return _softmax(x, ops.full((x.shape[-1], 1), 1.0, dtype=ms.float32))
 
 
 class Lookup(nn.Cell):

@@ -74,9 +74,9 @@ class LogProbs:
         """
         P, G, T = batch.completion_PGT.shape
         logprobs_BT = np.zeros((P * G, T), np.float32)
-        for completions in batch.micro_batches(self.mesh, self.micro_batches):
-            logprobs = self.forward(*batch.take(completions).tensors())
-            logprobs_BT[completions.reshape(-1), : logprobs.shape[1]] = logprobs.asnumpy()
+        for micro in batch.micro_batches(self.mesh, self.micro_batches):
+            logprobs = self.forward(*batch.take(micro).tensors())
+            logprobs_BT[micro.completions, : micro.slots] = logprobs.asnumpy()[micro.places]
         rows = logprobs_BT.reshape(P, G, T)[self.mesh.rows(P)]
         return gather_rows(self.world, self.mesh, rows).reshape(-1, T)
 

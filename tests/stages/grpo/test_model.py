@@ -132,7 +132,7 @@ def every_logit(network, prompt, length, completion):
     def forward(*inputs):
         return network.all_logits(*network.hidden(*inputs))
 
-    logits = forward(*Batch(prompt, length, completion).tensors()[:6]).asnumpy()
+    logits = forward(*Batch(prompt, length, completion).tensors()[:7]).asnumpy()
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
     remaining = logits[P * S :].reshape(P * G, T - 1, -1)
     return np.concatenate([np.repeat(first, G, 0)[:, None], remaining], 1)

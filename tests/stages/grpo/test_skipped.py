@@ -108,8 +108,9 @@ def test_nothing_is_left_out_if_another_term_has_a_gradient(settings):
 
 def test_micro_batches_are_unchanged_if_every_prompt_has_tokens():
     batch = make_batch(small.train_config(), [[1, 0, 0]] * P)
-    for part, expected in zip(
+    for micro, expected in zip(
         batch.micro_batches(SINGLE, PARTS), np.arange(P * G).reshape(PARTS, -1, G), strict=True
     ):
-        np.testing.assert_array_equal(part, expected)
+        np.testing.assert_array_equal(micro.completion_nC, expected)
+        np.testing.assert_array_equal(micro.prompt_n, expected[:, 0] // G)
     assert ms.get_context("device_target") == "CPU"
