@@ -126,7 +126,7 @@ class Attention(nn.Cell):
 
 
 class Repeat(nn.Cell):
-    """Copies of keys or values for the completions of a group, with a gradient that is always summed in the same order."""
+    """Copies of keys or values for the rows of a group; their gradient is always summed in the same order."""
 
     def construct(self, x: Tensor, ones: Tensor) -> Tensor:
         """Repeat each matrix of `x` [N, S, D] G times to [N*G, S, D]; ones: [N, 1, G]."""

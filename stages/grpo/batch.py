@@ -30,6 +30,7 @@ LEAST = 16
 FULL = 0.9
 """All slots are computed if a larger share than this holds tokens."""
 
+
 @dataclass(frozen=True)
 class Batch:
     """Prompts, completions, and the values of each token that a loss reads; None: not read."""
@@ -58,13 +59,11 @@ class Batch:
     def micro_batches(self, mesh: Mesh, count: int) -> list[MicroBatch]:
         """Divide this worker's completions into micro-batches (packing.py).
 
-        `count` divides the number of its prompts, if each completion had a row of T slots.
+        With a row of T slots for each completion there were `count`, which divides the number of prompts.
         """
         P, G, T = self.completion_PGT.shape
         prompts = np.arange(P)[mesh.rows(P)]
-        return micro_batches(
-            prompts, self.tokens_PG, len(prompts) // count, self.prompt_PS.shape[1], G, T
-        )
+        return micro_batches(prompts, self.tokens_PG, len(prompts) // count, self.prompt_PS.shape[1], G, T)
 
     def without(self, left_out_B: NDArray[np.bool_]) -> Batch:
         """Return the batch with no token of some completions, nor of prompts that have no others.
@@ -175,7 +174,8 @@ def packed(prompt: Array, length: Array, completion: Array, tokens: Array, rows:
     row_of_all = np.arange(P)[:, None] * R + rows.row_nC
     places = (P * S + row_of_all * W + rows.start_nC)[..., None] + np.arange(T - 1)
     inputs = within[..., 1:]  # a token is an input if another one follows
-    read, ids, positions, first = (np.zeros(P * (S + R * W), int) for _ in range(4))
+    slots, most = P * (S + R * W), P * min(G * T, R * W + G)  # of inputs; targets that these slots allow
+    read, ids, positions, first = (np.zeros(slots, int) for _ in range(4))
 
     def fill(array: Array, of_prompts: Array, of_completions: Array) -> None:
         array[: P * S] = np.broadcast_to(of_prompts, (P, S)).ravel()
@@ -186,14 +186,13 @@ def packed(prompt: Array, length: Array, completion: Array, tokens: Array, rows:
     fill(positions, np.arange(S), length[:, None, None] + np.arange(T - 1))
     first[P * S :] = np.tile(np.arange(W), P * R)  # empty slots attend to themselves
     fill(first, np.array(0), rows.start_nC[..., None])
-    N, M = _sizes(read > 0, targets, P * min(G * T, R * W + G))
+    N, M = _sizes(int(read.sum()), slots, int(targets.sum()), most)
     slot, row = _rows(read > 0, N)
     target, target_row = _rows(targets, M)
     last = np.broadcast_to((np.arange(P) * S + length - 1)[:, None, None], (P, G, 1))
-    before = np.concatenate([last, np.minimum(places, len(read) - 1)], -1).ravel()[target]
+    before = np.concatenate([last, np.minimum(places, slots - 1)], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
-    real = (read > 0, N), (targets, M)
-    sent_rows = [np.minimum(np.arange(size), n - 1) for size, n in ((len(real[0][0]), N), (P * min(G * T, R * W + G), M))]
+    sent_rows = [np.minimum(np.arange(size), n - 1) for size, n in ((slots, N), (most, M))]
     return [
         ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, R, W),
         first[P * S :].reshape(P, R, W), slot, row[before], completion.ravel()[target],
@@ -201,18 +200,14 @@ def packed(prompt: Array, length: Array, completion: Array, tokens: Array, rows:
     ]  # fmt: skip
 
 
-def _sizes(read: Array, targets: Array, all_targets: int) -> tuple[int, int]:
-    """Return N and M: one more than the slots with tokens, or all slots if nearly all have tokens.
+def _sizes(inputs: int, slots: int, targets: int, most: int) -> tuple[int, int]:
+    """Return N and M: one more than the tokens, or all slots if nearly all have tokens.
 
-    Args:
-        read: True for input slots with a token.
-        targets: True for target slots with a token.
-        all_targets: most of these that can have one.
+    `inputs` of the `slots` and `targets` of at `most` so many are tokens.
     """
-    totals, tokens = (len(read), all_targets), (int(read.sum()), int(targets.sum()))
-    if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:
-        return totals
-    return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])
+    if max(inputs / slots, targets / most) > FULL:
+        return slots, most
+    return min(inputs + 1, slots), min(max(targets + 1, -(-most // LEAST)), most)
 
 
 def _rows(real: Array, count: int) -> tuple[Array, Array]:

@@ -280,6 +280,14 @@ def parts_for(prompts: int, group_size: int) -> int:
     return max(1, prompts * group_size // 4)
 
 
+def early_slots(slots: int) -> int:
+    """Return the slots of the first caches of completions of up to `slots` tokens; a quarter, rounded up.
+
+    Each step reads the whole caches, of which the first tokens need a part.
+    """
+    return -(-slots // 4)
+
+
 def smaller_batches(completions: int) -> list[int]:
     """Return the numbers of completions to go on with as others end, descending; each is a graph of its own.
 

@@ -1,6 +1,7 @@
 """Completions that are being written: their caches, and the graph that adds one token to each.
 
-Caches: keys and values [B*K, L, D] with L = S + T slots for each completion and head, the prompt's first.
+Caches: keys and values [B*K, L, D] with L = S + T slots for each completion and head, the prompt's first;
+T is the number of tokens that the caches have room for.
 In this order of axes a step needs no transposition. Each step adds to slots that hold 0: IndexAdd is the one
 operator of MindSpore 2.7.0 that writes along another axis than the first without copying the cache.
 Other shapes as in model.py; B completions.
@@ -27,18 +28,19 @@ class Decoding(nn.Cell):
     """B completions under one model's weights, which may change between calls."""
 
     def __init__(
-        self, model: CausalLM, config: RolloutConfig, completions: int, prompt_slots: int, special: SpecialIds
-    ) -> None:
-        """Allocate the caches for B `completions` with S `prompt_slots`.
+        self, model: CausalLM, config: RolloutConfig, completions: int, prompt_slots: int, slots: int,
+        special: SpecialIds,
+    ) -> None:  # fmt: skip
+        """Allocate the caches for B `completions` with S `prompt_slots` and T `slots`.
 
         The padding id comes after an end id.
         """
         super().__init__()
         self.model, self.pad = model, special.pad
-        self.B, self.S = completions, prompt_slots
+        self.B, self.S, self.T = completions, prompt_slots, slots
         layer, count = model.layers[0], len(model.layers)
         self.K, self.R, self.D = layer.K, layer.Q // layer.K, layer.D
-        self.L = self.S + config.max_tokens
+        self.L = self.S + slots
         shapes = [(self.B * self.K, self.L, self.D)] * count
         self.keys, self.values = zeros("keys", shapes), zeros("values", shapes)
         self.write = ops.IndexAdd(axis=1)
@@ -51,11 +53,13 @@ class Decoding(nn.Cell):
         self.every_row = Tensor(np.arange(self.B, dtype=np.int32).reshape(-1, 1))
 
     def take_over(self, other: Decoding, rows: NDArray[Any]) -> None:
-        """Copy the caches of B completions of `other`, of at least as many, by their indices there."""
+        """Copy the caches of B completions of `other`, of as many slots or fewer, by their indices there."""
         heads = (rows[:, None] * self.K + np.arange(self.K)).reshape(-1)
         pairs = zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True)
         for cache, source in pairs:  # one at a time, which bounds the memory
-            overwrite(cache, source.asnumpy()[heads])
+            values = np.zeros(cache.shape, np.float32)  # each step adds to slots that hold 0
+            values[:, : other.L] = source.asnumpy()[heads]
+            overwrite(cache, values)
         if self.penalty != 1:
             overwrite(self.seen, other.seen.asnumpy()[rows])
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from stages.base.layout import LayoutConfig, RoleLayout
-from stages.grpo.config import RolloutConfig, TrainConfig, parts_for, shard_key, shares_rows, smaller_batches
+from stages.grpo.config import (
+    RolloutConfig,
+    TrainConfig,
+    early_slots,
+    parts_for,
+    shard_key,
+    shares_rows,
+    smaller_batches,
+)
 from stages.models import memory
 from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
-_HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 4, 2, 2
+_HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 4, 1, 2
 """Arrays of each width that a token has at the peak, forward and backward.
 
 They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes
-(least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). If the model's
-graph changes, measure again. They do not apply to Ascend."""
+(least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md), of which the
+gradient of attention then kept one more of the scores. If the model's graph changes, measure again. They do
+not apply to Ascend."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 
@@ -109,12 +118,12 @@ def _generate(
     weights = memory.weights(held, "float32")
     if shard_key(layouts.train) == shard_key(layout):
         weights = memory.exact("weights", 0, "training's, which are cut alike")
-    per_token = memory.cache_bytes_per_token(model, layout, "float32")
+    per_token, T = memory.cache_bytes_per_token(model, layout, "float32"), rollout.max_tokens
 
-    def cache(name: str, content: str, rows: int) -> Term:
-        size = rows * (prompt_tokens + rollout.max_tokens) * per_token
+    def cache(name: str, content: str, rows: int, slots: int) -> Term:
+        size = rows * (prompt_tokens + slots) * per_token
         formula = (
-            f"{rows:,} {content} x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
+            f"{rows:,} {content} x ({prompt_tokens:,} prompt + {slots:,} completion tokens) x "
             f"{per_token:,} bytes"
         )
         if rollout.repetition_penalty != 1:
@@ -122,14 +131,22 @@ def _generate(
             formula += f" + {rows:,} x {model.vocab_size:,} tokens seen (repetition_penalty) x {_ITEM} bytes"
         return memory.exact(name, size, formula)
 
+    def caches(name: str, content: str, rows: int) -> list[Term]:
+        first = cache(name, content, rows, early_slots(T))
+        every = cache(name, content, rows, T)
+        return [
+            Term(f"first {name}", 0, first.high, first.formula),
+            Term(name, first.low, every.high, f"{every.formula}, fewer if completions end early"),
+        ]
+
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
-    terms = [weights, cache("KV cache", "completions", rows)]
+    terms = [weights, *caches("KV cache", "completions", rows)]
     fewer = sum(smaller_batches(rows))
     if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
-        terms.append(cache("checks' cache", "held-out answers", checked))
+        terms += caches("checks' cache", "held-out answers", checked)
         fewer += sum(smaller_batches(checked))
     if fewer:
-        copies = cache("smaller KV caches", "completions that go on as others end", fewer)
+        copies = cache("smaller KV caches", "completions that go on as others end", fewer, T)
         terms.append(Term(copies.name, 0, copies.high, copies.formula))
     return RoleMemory("generate", 0, tuple(terms))

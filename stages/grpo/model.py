@@ -24,8 +24,8 @@ from stages.base.errors import InputError
 from stages.grpo.attention import (
     attend_with_prompt,
     attend_within,
-    half_swap,
     causal_mask,
+    half_swap,
     prompt_mask,
     rotary_table,
     row_mask,

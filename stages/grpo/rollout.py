@@ -1,14 +1,16 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
-A group's prompt is computed once and its keys are copied to each completion. Completions that have ended
-leave the batch once the others fit into a graph of fewer rows. Each draw has its own random number, so no
-result depends on the number of rows, as far as the kernels give a row the same bits in batches of 16 rows and
-more (measured for MindSpore 2.7.0 on an AMD EPYC with AVX-512 only).
+A group's prompt is computed once and its keys are copied to each completion. The first tokens have caches of
+few slots. Completions that have ended leave the batch once the others fit into a graph of fewer rows. Each
+draw has its own random number, so no result depends on the number of rows, as far as the kernels give a row
+the same bits in batches of 16 rows and more (measured for MindSpore 2.7.0 on an AMD EPYC with AVX-512 only).
+The slots of the caches depend on the number of a token alone.
 Shapes as in model.py; B = P*G completions, T completion slots.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +21,7 @@ from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_within, causal_mask, prompt_mask
-from stages.grpo.config import RolloutConfig, smaller_batches
+from stages.grpo.config import RolloutConfig, early_slots, smaller_batches
 from stages.grpo.decoding import Decoding
 from stages.grpo.model import CausalLM
 from stages.grpo.operators import overwrite
@@ -27,8 +29,10 @@ from stages.tokenizer import SpecialIds
 
 CHECK_EVERY = 4  # steps between checks which completions have ended; a check waits for the graph
 COMPILATION = 2e10
-"""Operations that a graph of fewer rows must save for each layer: they take twice as long as its compilation
-(0.4 s for a layer, MindSpore 2.7.0 on a CPU)."""
+"""Operations that a graph of fewer rows or slots must save for each layer: they take twice as long as its
+compilation (0.4 s for a layer, MindSpore 2.7.0 on a CPU)."""
+OF_A_SLOT = 24
+"""Operations in the time that a slot's key and value take, for each of their elements: reading 8 bytes."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,20 @@ class Decoder(nn.Cell):
         self.model, self.config, self.special, self.calls = model, config, special, calls
         self.P, self.G, self.S, self.T = prompts, group_size, prompt_slots, config.max_tokens
         self.B = prompts * group_size
-        self.all = Decoding(model, config, self.B, prompt_slots, special)
-        self.K, self.R = self.all.K, self.all.R
-        self.smaller: dict[int, Decoding] = {}
-        """Decodings of fewer completions, by their number, created when first needed."""
         layer = model.layers[0]
-        weights = sum(item.size for item in (layer.qkv, layer.output, layer.gate, layer.up, layer.down))
-        self.operations = 2 * weights + 4 * layer.Q * layer.D * self.all.L
-        """Multiplications and additions of one layer for one token."""
+        self.K, self.R = layer.K, layer.Q // layer.K
+        self.width: int = layer.K * layer.D
+        matrices = layer.qkv, layer.output, layer.gate, layer.up, layer.down
+        self.weights: int = sum(math.prod(item.shape) for item in matrices)
+        early = early_slots(self.T)
+        saved = OF_A_SLOT * self.width * (self.T - early) * early * self.B * calls  # if none ends before
+        self.all = self._new(self.B, early if saved >= COMPILATION else self.T)
+        self.others: dict[tuple[int, int], Decoding] = {}
+        """Decodings by their completions and slots, created when first needed."""
+
+    def operations(self, slots: int) -> int:
+        """Return the operations of one layer for one token, with caches for `slots` tokens."""
+        return 2 * self.weights + OF_A_SLOT * self.width * (self.S + slots)
 
     def generate(
         self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
@@ -97,11 +107,11 @@ class Decoder(nn.Cell):
         decoding, rows, lengths_B = self.all, np.arange(self.B), Tensor(length.repeat(self.G))
         drawn = [(rows, token)]
         for t in range(1, self.T):
-            if t % CHECK_EVERY == 0:
+            if t % CHECK_EVERY == 0 or t > decoding.T:
                 ended = done.asnumpy()
                 if ended.all():
                     break
-                fitting = self.fitting(decoding, int((~ended).sum()), self.T - t)
+                fitting = self.fitting(decoding, int((~ended).sum()), t)
                 if fitting is not decoding:
                     # Those that run, in their order; some that have ended fill up the rows.
                     kept = np.sort(np.argsort(ended, kind="stable")[: fitting.B])
@@ -117,29 +127,31 @@ class Decoder(nn.Cell):
             ids[rows, t] = token.asnumpy()
         return Completions.from_ids(ids, self.special.eos)
 
-    def fitting(self, decoding: Decoding, running: int, left: int) -> Decoding:
-        """Return the decoding to go on with: `decoding`, or one of fewer rows if that is worthwhile.
+    def fitting(self, decoding: Decoding, running: int, t: int) -> Decoding:
+        """Return the decoding to go on with: `decoding`, one of fewer rows if worthwhile, one of all slots.
 
         It depends on nothing that an earlier call found, so that a resumed run computes the same graphs.
 
         Args:
             decoding: the present one.
             running: completions that have not ended.
-            left: tokens until these are cut.
+            t: number of the next token.
         """
-        sizes = [size for size in smaller_batches(self.B) if running <= size < decoding.B]
-        if not sizes:
-            return decoding
-        # Completions end on average halfway, in each of the calls.
-        saved = (decoding.B - sizes[-1]) * left / 2 * self.calls * self.operations
-        if saved < COMPILATION:
-            return decoding
-        return self._of(sizes[-1])
+        B, slots = decoding.B, decoding.T if t <= decoding.T else self.T
+        sizes = [size for size in smaller_batches(self.B) if running <= size < B]
+        if sizes:
+            # Completions end on average halfway, in each of the calls.
+            saved = (B - sizes[-1]) * (slots - t) / 2 * self.calls * self.operations(slots)
+            B = sizes[-1] if saved >= COMPILATION else B
+        return decoding if (B, slots) == (decoding.B, decoding.T) else self._of(B, slots)
 
-    def _of(self, size: int) -> Decoding:
-        if size not in self.smaller:
-            self.smaller[size] = Decoding(self.model, self.config, size, self.S, self.special)
-        return self.smaller[size]
+    def _of(self, completions: int, slots: int) -> Decoding:
+        if (completions, slots) not in self.others:
+            self.others[completions, slots] = self._new(completions, slots)
+        return self.others[completions, slots]
+
+    def _new(self, completions: int, slots: int) -> Decoding:
+        return Decoding(self.model, self.config, completions, self.S, slots, self.special)
 
     def _tokens_of_prompts(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """Return 1.0 where a row's prompt contains a token [B, V]."""
@@ -171,8 +183,8 @@ class Decoder(nn.Cell):
         return token, self.all.ends(token)
 
     def repeated(self, x: Tensor) -> Tensor:
-        """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append T empty slots."""
-        P, G, S, T, K = self.P, self.G, self.S, self.T, self.K
+        """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append empty slots."""
+        P, G, S, T, K = self.P, self.G, self.S, self.all.T, self.K
         D = x.shape[2]
         x = ops.broadcast_to(x.reshape((P, 1, K * S * D)), (P, G, K * S * D)).reshape((P * G * K, S, D))
         return ops.concat((x, ops.zeros((P * G * K, T, D), x.dtype)), 1)

@@ -128,20 +128,22 @@ def test_activations_and_cache_by_hand():
     answers, questions = 2 * 2 * 8, 2 * 16  # of one worker
     token = 24 * 192 + 3 * (192 + 2 * 96) + 4 * 640
     scores = 4 * (answers * (16 + 8) + questions * 16)
-    stored = 4 * 2 * ((answers + questions) * token + 2 * scores)
+    stored = 4 * 2 * ((answers + questions) * token + scores)
     term = actual["train"]["activations"]
     assert (term.low, term.high) == (int(0.85 * stored), int(1.15 * stored))
     assert actual["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
-    assert actual["generate"]["KV cache"].low == (answers + 2 * questions) * 2 * 2 * 96 * 4
+    first, every = actual["generate"]["first KV cache"], actual["generate"]["KV cache"]
+    assert (first.low, every.high) == (0, (answers + 2 * questions) * 2 * 2 * 96 * 4)
+    assert first.high == every.low == 2 * 2 * (2 + 16) * 2 * 2 * 96 * 4  # the first 2 of 8 tokens
     _, checked = local_roles("train.validate_every=1", "train.validation_prompts=6")
-    assert checked["generate"]["checks' cache"].low == 3 * (16 + 8) * 2 * 2 * 96 * 4  # of one worker
+    assert checked["generate"]["checks' cache"].high == 3 * (16 + 8) * 2 * 2 * 96 * 4  # of one worker
     assert not {"checks' cache", "smaller KV caches"} & set(actual["generate"])
     _, many = local_roles(
         "train.prompts_per_step=64", "train.validate_every=1", "train.validation_prompts=128"
     )
     smaller = many["generate"]["smaller KV caches"]  # of 64 completions and as many checks of one worker
     assert (smaller.low, smaller.high) == (0, 2 * (32 + 16) * (16 + 8) * 2 * 2 * 96 * 4)
-    _, long = local_roles("rollout.num_generations=8", "rollout.max_tokens=512")  # groups are cut into four
+    _, long = local_roles("rollout.num_generations=8", "rollout.max_tokens=512")  # a quarter of the slots
     assert long["train"]["logits"].high == int(1.15 * 2 * 2 * 512 * 512 * 2 * 4)
 
 

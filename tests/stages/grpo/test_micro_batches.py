@@ -1,4 +1,4 @@
-"""Micro-batches of completions of similar lengths or in shared rows, beside ones in which all slots are computed."""
+"""Micro-batches of completions of similar lengths or in shared rows, beside computing all slots."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,9 @@ def test_rows_of_half_the_slots_lie_behind_each_other_in_whole_rows():
 
 
 def test_rows_are_shared_if_completions_may_be_longer_than_prompts():
-    assert [shares_rows(208, 8, slots) for slots in (64, 255, 415, 416, 512, 4096)] == [False] * 3 + [True] * 3
+    assert [shares_rows(208, 8, slots) for slots in (64, 255, 415, 416, 512, 4096)] == [False] * 3 + [
+        True
+    ] * 3
     assert [shares_rows(100, group, 512) for group in (1, 2, 16)] == [False, True, True]
     assert not shares_rows(1000, 8, 512)  # most of the work would be prompts that are computed again
     assert [parts_for(*sizes) for sizes in ((2, 8), (1, 2), (8, 16))] == [4, 1, 32]

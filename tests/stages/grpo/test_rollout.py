@@ -1,4 +1,4 @@
-"""Decoding that leaves out completions that have ended, beside decoding of all rows to the end."""
+"""Decoding with few rows and slots, beside decoding of all rows in whole caches to the end."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def both(decoder, prompts, draws, monkeypatch):
     whole = decoder.generate(*prompts, draws)
     monkeypatch.setattr(rollout, "COMPILATION", 0)
     of_size = decoder._of
-    monkeypatch.setattr(decoder, "_of", lambda size: sizes.add(size) or of_size(size))
+    monkeypatch.setattr(decoder, "_of", lambda size, slots: sizes.add(size) or of_size(size, slots))
     fewer = decoder.generate(*prompts, draws)
     monkeypatch.setattr(decoder, "_of", of_size)
     return whole, fewer, sizes
@@ -119,7 +119,7 @@ def test_caches_move_with_their_completions():
     uniform = random.uniform(0.3, 0.7, (2, B)).astype(np.float32)
     token, done = decoder.prefill(Tensor(ids), Tensor(length), Tensor(uniform[0]), False)
     rows = np.sort(random.choice(B, 16, replace=False))
-    few = decoder._of(16)
+    few = decoder._of(16, T)
     few.take_over(decoder.all, rows)
     lengths, position = length.repeat(G), Tensor(np.array([1], np.int32))
     drawn, _ = decoder.all.step(token, done, Tensor(lengths), position, Tensor(uniform[1]), False)
@@ -134,16 +134,47 @@ def test_caches_move_with_their_completions():
         assert (actual[:, :, S] != 0).any() and (actual[:, :, S + 1 :] == 0).all()
 
 
+@pytest.mark.parametrize("shape", ["qwen2", pytest.param("qwen3", marks=pytest.mark.long)])
+def test_completions_do_not_depend_on_caches_for_the_first_tokens(shape, monkeypatch):
+    whole, prompts = make(shape, TWO_ENDS, repetition_penalty=1.1)
+    monkeypatch.setattr(rollout, "COMPILATION", 0)
+    early, _ = make(shape, TWO_ENDS, repetition_penalty=1.1)
+    assert (whole.all.T, early.all.T) == (T, T // 4)
+    monkeypatch.setattr(rollout, "COMPILATION", float("inf"))
+    for draws in (*map(numbers, LENGTHS.values()), None):  # each leaves something in the caches
+        assert_same(early.generate(*prompts, draws), whole.generate(*prompts, draws))
+    assert set(early.others) == {(B, T)} and not whole.others
+    monkeypatch.setattr(rollout, "COMPILATION", 0)
+    draws = numbers(LENGTHS["the last rows stay"])
+    assert_same(early.generate(*prompts, draws), whole.generate(*prompts, draws))
+    assert set(early.others) == {(B, T), (16, T // 4), (16, T)}
+
+
 def test_a_graph_of_fewer_rows_must_save_more_than_its_compilation(monkeypatch):
-    monkeypatch.setattr(Decoder, "_of", lambda self, size: size)
+    monkeypatch.setattr(Decoder, "_of", lambda self, *shape: shape)
     decoder, _ = make("qwen2", TWO_ENDS)
     assert smaller_batches(B) == [64, 32, 16] and smaller_batches(100) == [50, 25] and not smaller_batches(30)
     monkeypatch.setattr(rollout, "COMPILATION", 0)
-    sizes = [decoder.fitting(decoder.all, running, T) for running in (128, 65, 64, 33, 32, 17, 16, 1)]
-    assert sizes == [decoder.all, decoder.all, 64, 64, 32, 32, 16, 16]
-    # two layers of 32 hidden, 48 intermediate: 2 x (64 x 32 + 32 x 32 + 3 x 32 x 48) + 4 x 32 x 34 slots
-    assert decoder.operations == 19_712
-    monkeypatch.setattr(rollout, "COMPILATION", 19_712 * 64 * 10 / 2)
-    assert [decoder.fitting(decoder.all, 64, left) for left in (9, 10)] == [decoder.all, 64]
+    chosen = [decoder.fitting(decoder.all, running, 1) for running in (128, 65, 64, 33, 32, 17, 16, 1)]
+    assert chosen == [decoder.all, decoder.all, *((size, T) for size in (64, 64, 32, 32, 16, 16))]
+    # two layers of 32 hidden, 48 intermediate: 2 x (64 x 32 + 32 x 32 + 3 x 32 x 48) + 24 x 16 x 34 slots
+    assert decoder.operations(T) == 28_416
+    monkeypatch.setattr(rollout, "COMPILATION", 28_416 * 64 * 10 / 2)
+    assert [decoder.fitting(decoder.all, 64, T - left) for left in (9, 10)] == [decoder.all, (64, T)]
     decoder.calls = 2
-    assert [decoder.fitting(decoder.all, 64, left) for left in (4, 5)] == [decoder.all, 64]
+    assert [decoder.fitting(decoder.all, 64, T - left) for left in (4, 5)] == [decoder.all, (64, T)]
+
+
+def test_caches_for_the_first_tokens_must_save_more_than_a_compilation(monkeypatch):
+    saved = 24 * 16 * (T - T // 4) * (T // 4) * B  # slots that no completion reads, if none ends before
+    for compilation, slots in ((saved, T // 4), (saved + 1, T)):
+        monkeypatch.setattr(rollout, "COMPILATION", compilation)
+        decoder, _ = make("qwen2", TWO_ENDS)
+        assert slots == decoder.all.T
+    monkeypatch.setattr(rollout, "COMPILATION", saved)
+    monkeypatch.setattr(Decoder, "_of", lambda self, *shape: shape)
+    decoder, _ = make("qwen2", TWO_ENDS)
+    monkeypatch.setattr(rollout, "COMPILATION", float("inf"))
+    assert [decoder.fitting(decoder.all, 1, t) for t in (7, 8)] == [decoder.all, (B, T)]
+    monkeypatch.setattr(rollout, "COMPILATION", 0)
+    assert [decoder.fitting(decoder.all, 40, t) for t in (6, 8)] == [(64, 7), (64, T)]
