@@ -128,7 +128,7 @@ class Decoder(nn.Cell):
         return Completions.from_ids(ids, self.special.eos)
 
     def fitting(self, decoding: Decoding, running: int, t: int) -> Decoding:
-        """Return the decoding to go on with: `decoding`, one of fewer rows if worthwhile, one of all slots.
+        """Return the decoding to go on with: of fewer rows if that is worthwhile, of all slots if needed.
 
         It depends on nothing that an earlier call found, so that a resumed run computes the same graphs.
 
