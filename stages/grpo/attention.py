@@ -1,8 +1,7 @@
 """Rotary embedding, and grouped-query attention over prompts and over completions that share them.
 
-Shapes as in model.py. Rows are ordered prompt, key/value head, completion: in that order the scores
-of a whole group against its prompt's keys are one product without copying the keys G times, and both
-halves of the scores are joined without a transposition.
+Shapes as in model.py. Prompts' keys and values are copied to each row of completions: they are much smaller
+than the scores, which are then one array.
 """
 
 from __future__ import annotations
@@ -73,23 +72,24 @@ def causal_mask(T: int) -> Tensor:
 
 
 def row_mask(first: Tensor, K: int, R: int) -> Tensor:
-    """Return HIDDEN where a key comes after the query or belongs to another completion, [P, K*C*R, W, W].
+    """Return HIDDEN where a key comes after the query or belongs to another completion, [P, K*J*R, W, W].
 
-    `first` [P, C, W]: in C rows of W slots, the first slot of each slot's completion.
+    `first` [P, J, W]: the first slot of each slot's completion.
     """
-    P, C, W = first.shape
+    P, J, W = first.shape
     keys, queries = ops.arange(W).reshape((1, W)), ops.arange(W).reshape((W, 1))
-    hidden = ops.logical_or(keys > queries, keys < first.reshape((P * C, W, 1)))
-    mask = (hidden.astype(ms.float32) * HIDDEN).reshape((P, 1, C, 1, W * W))
-    return ops.broadcast_to(mask, (P, K, C, R, W * W)).reshape((P, K * C * R, W, W))
+    hidden = ops.logical_or(keys > queries, keys < first.reshape((P * J, W, 1)))
+    mask = (hidden.astype(ms.float32) * HIDDEN).reshape((P, 1, J, 1, W * W))
+    return ops.broadcast_to(mask, (P, K, J, R, W * W)).reshape((P, K * J * R, W, W))
 
 
 class Attention(nn.Cell):
-    """Softmax attention whose backward pass reads one array as large as the scores, the shares.
+    """Softmax attention whose backward pass keeps one array as large as the scores, the softmax.
 
-    The scores' gradient is shares * (d_shares - sums), where a query's sum of shares * d_shares over its keys
-    equals its output times the output's gradient; a column of ones beside the values subtracts it within the
-    product that gives d_shares. MindSpore's own gradient reads and writes three times as much.
+    The scores' gradient is shares * (d_shares - sums), where `shares` is the softmax. A query's sum of
+    shares * d_shares over its keys equals its output times the output's gradient, so that no array as large
+    as the scores is summed; a column of ones beside the values subtracts it within the product that gives
+    d_shares. Figures next to a gradient of the softmax alone: tests/benchmarks/README.md.
     Source: Dao et al. 2022, FlashAttention, arXiv:2205.14135, appendix B.2, eq. 4.
     """
 
@@ -168,21 +168,21 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
 
 
 def attend_with_prompt(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor, G: int
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor, J: int
 ) -> Tensor:
-    """Compute attention [P*G*T, Q*D] of completions' tokens to their prompt and their own earlier tokens.
+    """Compute attention [P*J*W, Q*D] of the tokens in J rows of completions to their prompt and their row.
 
-    q: [P*G*T, Q, D], scaled; k, v: [P*G*T, K, D]; the prompts' keys, values: [P*K, S, D]; mask:
-    [P, Q*G, T, S+T], added to the scores.
+    q: [P*J*W, Q, D], scaled; k, v: [P*J*W, K, D]; the prompts' keys, values: [P*K, S, D]; mask:
+    [P, Q*J, W, S+W], added to the scores, which hides later tokens and those of other completions.
     """
-    P, T, S = mask.shape[0], mask.shape[2], keys.shape[1]
+    P, W, S = mask.shape[0], mask.shape[2], keys.shape[1]
     Q, K, D = q.shape[1], k.shape[1], q.shape[2]
     R = Q // K
-    q = q.reshape((P, G, T, K, R, D)).transpose((0, 3, 1, 4, 2, 5))
-    k = k.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
-    v = v.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
-    ones = ops.full((P * K, 1, G), 1.0, dtype=ms.float32)
+    q = q.reshape((P, J, W, K, R, D)).transpose((0, 3, 1, 4, 2, 5))
+    k = k.reshape((P, J, W, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * J, W, D))
+    v = v.reshape((P, J, W, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * J, W, D))
+    ones = ops.full((P * K, 1, J), 1.0, dtype=ms.float32)
     k, v = ops.concat((_repeat(keys, ones), k), 1), ops.concat((_repeat(values, ones), v), 1)
-    q = q.reshape((P * K * G, R * T, D))
-    attended = attend(q, k, v, mask.reshape((P * K * G, R * T, S + T))).reshape((P, K, G, R, T, D))
-    return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * G * T, Q * D))
+    q = q.reshape((P * K * J, R * W, D))
+    attended = attend(q, k, v, mask.reshape((P * K * J, R * W, S + W))).reshape((P, K, J, R, W, D))
+    return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * J * W, Q * D))

@@ -1,9 +1,10 @@
 """The arrays of an update, by name, and their tokens without padding, as the model takes them.
 
 Shapes, as suffixes of the fields: P prompts, G completions of each, B = P*G with those of one prompt
-neighbours, S prompt slots, T completion slots, of which the last is a target but no input; prompts and
-completions are padded on the right. The model computes one list of tokens for norms and products, with each
-token's slot: N input slots and M target tokens, both with some padding.
+neighbours, S prompt slots, T completion slots, of which the last is a target but no input, J rows of W slots
+for the inputs of a prompt's completions (packing.py); prompts and completions are padded on the right. The
+model computes one list of tokens for norms and products, with each token's slot: N input slots and M target
+tokens, both with some padding.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Batch:
     def micro_batches(self, mesh: Mesh, count: int) -> list[MicroBatch]:
         """Divide this worker's completions into micro-batches (packing.py).
 
-        With a row of T slots for each completion there were `count`, which divides the number of prompts.
+        `count`: the layout's micro_batch_num, which divides the number of this worker's prompts.
         """
         P, G, T = self.completion_PGT.shape
         prompts = np.arange(P)[mesh.rows(P)]
@@ -152,7 +153,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def packed(prompt: Array, length: Array, completion: Array, tokens: Array, rows: Rows) -> list[Array]:
-    """Return the inputs of CausalLM.construct; R rows of W slots for each prompt.
+    """Return the inputs of CausalLM.construct.
 
     Args:
         prompt: ids [P, S].
@@ -163,39 +164,39 @@ def packed(prompt: Array, length: Array, completion: Array, tokens: Array, rows:
 
     Returns:
         ids and positions of the computed slots [N]; length; the row among these of each prompt slot [P, S]
-        and completion slot [P, R, W]; the slot in its row of the first token of each slot's completion
-        [P, R, W]; the slot of each row [N]; the row before each target [M]; the target ids [M]; the target of
+        and completion slot [P, J, W]; the slot in its row of the first token of each slot's completion
+        [P, J, W]; the slot of each row [N]; the row before each target [M]; the target ids [M]; the target of
         each completion's token [P*G, T]; `sent_rows` (collectives.py) of N and of M rows. Indices of padding
         refer to padding.
     """
-    (P, S), (G, T), (R, W) = prompt.shape, completion.shape[1:], (rows.count, rows.width)
+    (P, S), (G, T), (J, W) = prompt.shape, completion.shape[1:], (rows.count, rows.width)
     within = np.arange(T) < tokens[..., None]
     targets = within.ravel()
-    row_of_all = np.arange(P)[:, None] * R + rows.row_nC
-    places = (P * S + row_of_all * W + rows.start_nC)[..., None] + np.arange(T - 1)
+    row_of_all = np.arange(P)[:, None] * J + rows.row_nC
+    slot_of_token = (P * S + row_of_all * W + rows.start_nC)[..., None] + np.arange(T - 1)
     inputs = within[..., 1:]  # a token is an input if another one follows
-    slots, most = P * (S + R * W), P * min(G * T, R * W + G)  # of inputs; targets that these slots allow
+    slots, most = P * (S + J * W), P * min(G * T, J * W + G)  # of inputs; targets that these slots allow
     read, ids, positions, first = (np.zeros(slots, int) for _ in range(4))
 
     def fill(array: Array, of_prompts: Array, of_completions: Array) -> None:
         array[: P * S] = np.broadcast_to(of_prompts, (P, S)).ravel()
-        array[places[inputs]] = np.broadcast_to(of_completions, inputs.shape)[inputs]
+        array[slot_of_token[inputs]] = np.broadcast_to(of_completions, inputs.shape)[inputs]
 
     fill(read, np.arange(S) < length[:, None], np.array(1))
     fill(ids, prompt, completion[..., : T - 1])
     fill(positions, np.arange(S), length[:, None, None] + np.arange(T - 1))
-    first[P * S :] = np.tile(np.arange(W), P * R)  # empty slots attend to themselves
+    first[P * S :] = np.tile(np.arange(W), P * J)  # empty slots attend to themselves
     fill(first, np.array(0), rows.start_nC[..., None])
     N, M = _sizes(int(read.sum()), slots, int(targets.sum()), most)
     slot, row = _rows(read > 0, N)
     target, target_row = _rows(targets, M)
     last = np.broadcast_to((np.arange(P) * S + length - 1)[:, None, None], (P, G, 1))
-    before = np.concatenate([last, np.minimum(places, slots - 1)], -1).ravel()[target]
+    before = np.concatenate([last, np.minimum(slot_of_token, slots - 1)], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
     sent_rows = [np.minimum(np.arange(size), n - 1) for size, n in ((slots, N), (most, M))]
     return [
-        ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, R, W),
-        first[P * S :].reshape(P, R, W), slot, row[before], completion.ravel()[target],
+        ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, J, W),
+        first[P * S :].reshape(P, J, W), slot, row[before], completion.ravel()[target],
         target_row.reshape(P * G, T), *sent_rows,
     ]  # fmt: skip
 

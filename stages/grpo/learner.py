@@ -105,7 +105,7 @@ class Learner:
         sums_BK = np.zeros((P * G, len(self.objective.loss.sums)), np.float32)
         logprobs_BT = np.zeros((P * G, T), np.float32)
         for micro, (sums, logprobs) in zip(micro_batches, outputs, strict=True):
-            sums_BK[micro.completions] = sums.asnumpy()[micro.places]
-            logprobs_BT[micro.completions, : micro.slots] = logprobs.asnumpy()[micro.places]
+            sums_BK[micro.completions] = sums.asnumpy()[micro.results]
+            logprobs_BT[micro.completions, : micro.slots] = logprobs.asnumpy()[micro.results]
         sums_PK = sums_BK.reshape(P, G, -1).sum(1)
         return Update(sums_PK, float(norm.asnumpy()), rate, logprobs_BT.reshape(P, G, T))

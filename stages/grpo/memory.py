@@ -21,9 +21,9 @@ _HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 4, 1, 2
 """Arrays of each width that a token has at the peak, forward and backward.
 
 They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes
-(least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md), of which the
-gradient of attention then kept one more of the scores. If the model's graph changes, measure again. They do
-not apply to Ascend."""
+(least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). The fit gave 2
+arrays of scores; attention keeps one less since, and the peak fell by as much at the one shape that was
+measured again. If the model's graph changes, measure again. They do not apply to Ascend."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 

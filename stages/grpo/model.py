@@ -1,12 +1,12 @@
 """Qwen2, Qwen3 or Llama on one card's share of the heads, for training and for generating.
 
 The tokens of all prompts and completions go through norms and products as one flat list; only attention
-arranges them in rows. A prompt is computed once and shared by the G completions of its group, in training
-and in generation; completions attend to their prompt's keys and their own.
+arranges them in rows. A prompt is computed once for all of its completions that are computed together, in
+training and in generation; completions attend to their prompt's keys and their own.
 
-Shapes: P prompts, G completions of each, S prompt slots (padded on the right), T completion slots,
-N tokens in all, H hidden, V this card's vocabulary, Q and K this card's query and key/value heads,
-R = Q / K, D head.
+Shapes: P prompts, G completions of each, S prompt slots (padded on the right), T completion slots, J rows of
+W slots in which the completions of a prompt lie (packing.py), N tokens in all, H hidden, V this card's
+vocabulary, Q and K this card's query and key/value heads, R = Q / K, D head.
 Source: transformers, models/{qwen2,qwen3,llama}/modeling_*.py; mindformers 1.6.0,
 models/llama/llama_transformer.py.
 """
@@ -229,8 +229,8 @@ class CausalLM(nn.Cell):
         the temperature, which divides the logits, are the results of batch.packed.
         """
         x, head = self.hidden(ids, position, length, prompt, completion, first, slot, sent_slots)
-        P, R, W = completion.shape
-        max_rows = P * R * W + token.shape[0]
+        P, J, W = completion.shape
+        max_rows = P * J * W + token.shape[0]  # prompts predict the first tokens
         x = ops.gather(x, before, 0)
         result = self.token_logprobs(x, target, head, temperature, max_rows, sent_tokens)
         positions = token.reshape((-1,))
@@ -243,13 +243,13 @@ class CausalLM(nn.Cell):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Compute the last layer's output [N, H], and return the head; arguments as in `construct`."""
         P, S = prompt.shape
-        R, W = completion.shape[1], completion.shape[2]
+        J, W = completion.shape[1], completion.shape[2]
         cos, sin = self.rotary(position)
         heads = self.layers[0].Q
         within = ops.broadcast_to(prompt_mask(length, S) + causal_mask(S), (P, heads, S, S))
         mask = ops.concat(
             (
-                ops.broadcast_to(prompt_mask(length, S), (P, heads * R, W, S)),
+                ops.broadcast_to(prompt_mask(length, S), (P, heads * J, W, S)),
                 row_mask(first, self.layers[0].K, heads // self.layers[0].K),
             ),
             -1,
@@ -262,7 +262,7 @@ class CausalLM(nn.Cell):
             k_prompt, k = ops.gather(k, prompt_rows, 0), ops.gather(k, completion_rows, 0)
             v_prompt, v = ops.gather(v, prompt_rows, 0), ops.gather(v, completion_rows, 0)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
-            attended = attend_with_prompt(q, k, v, keys, values, mask, R)
+            attended = attend_with_prompt(q, k, v, keys, values, mask, J)
             x = layer.finish(x, ops.gather(ops.concat((first, attended)), slot, 0), sent_rows)
         return x, head
 

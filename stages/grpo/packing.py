@@ -22,7 +22,10 @@ SHORTEST = 128
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the input tokens of completions lie: all but the last token, which is only a target."""
+    """Positions of completions' input tokens in the rows of attention.
+
+    The last token of a completion is no input: it is only predicted.
+    """
 
     count: int
     """Rows of each part."""
@@ -47,14 +50,14 @@ class MicroBatch:
     rows: Rows
 
     @property
-    def places(self) -> NDArray[np.int64]:
-        """Where the completions are among the n*C of the results."""
+    def results(self) -> NDArray[np.int64]:
+        """Indices of 0 to n*C-1 of the results that belong to a completion."""
         return np.flatnonzero(self.completion_nC >= 0)
 
     @property
     def completions(self) -> NDArray[np.int64]:
-        """The completions at `places`."""
-        return self.completion_nC.reshape(-1)[self.places]
+        """The completions that these results belong to."""
+        return self.completion_nC.reshape(-1)[self.results]
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class _Part:
 
 
 def separate(groups: int, size: int, slots: int) -> Rows:
-    """Return the places of completions that have a row each: `groups` of `size`, of `slots` targets."""
+    """Return the rows of `groups` of `size` completions that have one each, for `slots` targets."""
     row = np.broadcast_to(np.arange(size), (groups, size))
     return Rows(size, slots - 1, row, np.zeros((groups, size), np.int64))
 
@@ -105,7 +108,7 @@ def shared_rows(prompts: Array, tokens_PG: Array, size: int, T: int) -> list[Mic
     """Return micro-batches of `size` parts with at most T slots each, in which completions share rows.
 
     Rows are as long as the longest completion of a group needs (see `slots_for`), and a part has as many as T
-    slots hold. Completions without a token to compute have no place.
+    slots hold. Completions without a token to compute are left out.
     """
     G = tokens_PG.shape[1]
     parts = [part for prompt in prompts for part in _parts(int(prompt), tokens_PG[prompt], T)]
@@ -133,7 +136,7 @@ def _parts(prompt: int, tokens_G: Array, T: int) -> Iterable[_Part]:
     rows, used = list[list[tuple[int, int]]](), list[int]()
     for g in order:
         inputs = int(tokens_G[g]) - 1
-        fitting = (row for row, taken in enumerate(used) if taken + inputs < slots)
+        fitting = (row for row, length in enumerate(used) if length + inputs < slots)
         row = next(fitting, len(rows))
         if row == len(rows):
             rows.append([])
@@ -158,11 +161,11 @@ def _joined(parts: list[_Part], size: int, G: int, T: int) -> MicroBatch:
     row_nC, start_nC = np.zeros((size, G), np.int64), np.zeros((size, G), np.int64)
     for i, part in enumerate(parts):
         prompt_n[i], c = part.prompt, 0
-        in_one = _rows_of(part.slots, T) // count
+        narrow = _rows_of(part.slots, T) // count
         for number, row in enumerate(part.rows):
             for completion, start in row:
-                completion_nC[i, c], row_nC[i, c] = completion, number // in_one
-                start_nC[i, c] = start + number % in_one * (part.slots - 1)
+                completion_nC[i, c], row_nC[i, c] = completion, number // narrow
+                start_nC[i, c] = start + number % narrow * (part.slots - 1)
                 c += 1
     return MicroBatch(prompt_n, completion_nC, slots, Rows(count, slots - 1, row_nC, start_nC))
 

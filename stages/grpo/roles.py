@@ -76,7 +76,7 @@ class LogProbs:
         logprobs_BT = np.zeros((P * G, T), np.float32)
         for micro in batch.micro_batches(self.mesh, self.micro_batches):
             logprobs = self.forward(*batch.take(micro).tensors())
-            logprobs_BT[micro.completions, : micro.slots] = logprobs.asnumpy()[micro.places]
+            logprobs_BT[micro.completions, : micro.slots] = logprobs.asnumpy()[micro.results]
         rows = logprobs_BT.reshape(P, G, T)[self.mesh.rows(P)]
         return gather_rows(self.world, self.mesh, rows).reshape(-1, T)
 

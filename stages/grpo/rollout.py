@@ -72,7 +72,7 @@ class Decoder(nn.Cell):
         self.B = prompts * group_size
         layer = model.layers[0]
         self.K, self.R = layer.K, layer.Q // layer.K
-        self.width: int = layer.K * layer.D
+        self.width: int = layer.K * layer.D  # of a slot's key
         matrices = layer.qkv, layer.output, layer.gate, layer.up, layer.down
         self.weights: int = sum(math.prod(item.shape) for item in matrices)
         early = early_slots(self.T)
