@@ -17,7 +17,7 @@ from stages.models.config import ModelConfig
 from stages.models.memory import GIB, RoleMemory, Term
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
-_HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 4, 1, 2
+_HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 3, 1, 2
 """Arrays of each width that a token has at the peak, forward and backward.
 
 They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes

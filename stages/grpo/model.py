@@ -32,6 +32,7 @@ from stages.grpo.attention import (
 )
 from stages.grpo.collectives import AllReduce, CopyToGroup, Group, Identity, SumOverGroup
 from stages.grpo.operators import (
+    Gated,
     Lookup,
     outer,
     overwrite,
@@ -83,6 +84,7 @@ class Layer(nn.Cell):
         self.gate = _zeros(f"{prefix}.gate", F, H)
         self.up = _zeros(f"{prefix}.up", F, H)
         self.down = _zeros(f"{prefix}.down", H, F)
+        self.gated = Gated()
         self.enter = CopyToGroup(group) if group else Identity()
         self.leave = SumOverGroup(group) if group else Identity()
 
@@ -128,7 +130,7 @@ class Layer(nn.Cell):
         """Compute the layer's output [N, H] from x [N, H] and attended [N, Q*D]."""
         x = x + self.leave(product(attended, self.output), sent_rows)
         y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), sent_rows)
-        y = product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down)
+        y = product(self.gated(product(y, self.gate), product(y, self.up)), self.down)
         return x + self.leave(y, sent_rows)
 
 

@@ -89,6 +89,24 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return x * outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H)))
 
 
+class Gated(nn.Cell):
+    """SiLU(gate) * up, whose backward pass keeps these two alone.
+
+    Source: Shazeer 2020, arXiv:2002.05202, eq. 5 (SwiGLU).
+    """
+
+    def construct(self, gate: Tensor, up: Tensor) -> Tensor:
+        """Multiply gate * sigmoid(gate) and up, all [N, F]."""
+        return gate * ops.sigmoid(gate) * up
+
+    def bprop(self, gate: Tensor, up: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of gate and up."""
+        # Depends on dout, or the compiler would keep the forward pass's instead of computing it again.
+        share = ops.sigmoid(ops.depend(gate, dout))
+        silu = gate * share
+        return dout * up * (share + silu - silu * share), dout * silu
+
+
 class Lookup(nn.Cell):
     """Rows of an embedding, and the embedding itself for a tied head.
 

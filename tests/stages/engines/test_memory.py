@@ -126,7 +126,7 @@ def test_activations_and_cache_by_hand():
     """Tiny: hidden 192, 2 layers, 4 heads of 48, 2 key-value heads, intermediate 640, vocabulary 512."""
     _, actual = local_roles()
     answers, questions = 2 * 2 * 8, 2 * 16  # of one worker
-    token = 24 * 192 + 3 * (192 + 2 * 96) + 4 * 640
+    token = 24 * 192 + 3 * (192 + 2 * 96) + 3 * 640
     scores = 4 * (answers * (16 + 8) + questions * 16)
     stored = 4 * 2 * ((answers + questions) * token + scores)
     term = actual["train"]["activations"]

@@ -10,7 +10,7 @@ from mindspore import Parameter, Tensor
 from pipeline.config.load import load
 from stages.grpo.collectives import Groups
 from stages.grpo.loss import SupervisedLoss, token_weights
-from stages.grpo.operators import ordered_sum, square_sum
+from stages.grpo.operators import Gated, ordered_sum, square_sum
 from stages.grpo.optimizer import LARGE, AdamW, learning_rate
 from stages.grpo.parallel import SINGLE
 from stages.grpo.token_logits import TokenLogits, TokenLogitsAndMeans
@@ -65,6 +65,26 @@ def test_the_gradient_of_entropies_equals_torchs(rows):
     for gradient, twin in zip(gradients, twins, strict=True):
         limit = 1e-5 * twin.grad.abs().max().item()
         np.testing.assert_allclose(gradient.asnumpy(), twin.grad.numpy(), rtol=1e-3, atol=limit)
+
+
+def test_gated_units_and_their_gradients_equal_torchs():
+    """Also where the sigmoid is 0 or 1: gates of -200 and 200."""
+    torch = pytest.importorskip("torch")
+    gate, up, weight = np.random.default_rng(0).normal(size=(3, 40, 30)).astype(np.float32)
+    gate[0, :2] = -200, 200
+    cell = Gated()
+
+    def total(gate, up):
+        units = cell(gate, up)
+        return (units * Tensor(weight)).sum(), units
+
+    gradients, (units,) = ms.grad(ms.jit(total), (0, 1), has_aux=True)(Tensor(gate), Tensor(up))
+    twins = [torch.from_numpy(array).double().requires_grad_() for array in (gate, up)]
+    expected = torch.nn.functional.silu(twins[0]) * twins[1]
+    (expected * torch.from_numpy(weight)).sum().backward()
+    pairs = [(units, expected.detach()), *zip(gradients, [twin.grad for twin in twins], strict=True)]
+    for actual, value in pairs:
+        np.testing.assert_allclose(actual.asnumpy(), value.numpy(), rtol=2e-6, atol=2e-6)
 
 
 def test_logits_and_gradients_by_hand():
