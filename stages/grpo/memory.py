@@ -22,8 +22,9 @@ _HIDDEN, _QKV, _INTERMEDIATE, _SCORES, _VOCABULARY = 24, 3, 3, 1, 2
 
 They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes
 (least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). The fit gave 2
-arrays of scores; attention keeps one less since, and the peak fell by as much at the one shape that was
-measured again. If the model's graph changes, measure again. They do not apply to Ascend."""
+arrays of scores and 4 of the feed-forward; attention and `Gated` keep one less each since, and the peak fell
+by at least as much at the shapes that were measured again. If the model's graph changes, measure again. They
+do not apply to Ascend."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 
