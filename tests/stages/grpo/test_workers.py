@@ -10,6 +10,7 @@ from launch.process import job
 from pipeline.config.load import load as compose
 from pipeline.plan import graph
 from stages.__main__ import main
+from stages.grpo.config import early_slots, shares_rows
 from stages.weights.tensors import merge_ranks
 
 SMALL = [
@@ -36,6 +37,11 @@ NORMED = [
     "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:ranks]",
 ]  # fmt: skip
 """Each card norms its own heads with weights that all share; a reward compares all completions of a step."""
+LONG = [
+    *SEVERAL, "rollout.max_tokens=256", "train.steps=2", "train.learning_rate=1e-4",
+    "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:ranks]",
+]  # fmt: skip
+"""Completions of a prompt share rows of attention; their first tokens are decoded with smaller caches."""
 
 
 def shortness(completions, solutions):
@@ -144,6 +150,19 @@ def test_a_checkpoint_of_two_cards_resumes_on_a_single_card(model_parallel, tmp_
 @pytest.mark.long
 def test_data_parallel_training_and_tensor_parallel_generation_equal_a_single_card(single_card, tmp_path):
     assert_same_training(trained(tmp_path, [*DATA2, *GENERATE_MODEL2, *NORMED]), single_card)
+
+
+@pytest.mark.long
+def test_completions_that_share_rows_on_two_cards_equal_a_single_card(tmp_path):
+    config = compose([*SMALL, *LONG])
+    T = config.rollout.max_tokens
+    assert shares_rows(config.tokenize.max_prompt_length, config.rollout.num_generations, T)
+    assert early_slots(T) < T
+    single = trained(tmp_path / "one", [*SINGLE_CARD, *LONG])
+    lengths = {row["length"] for row in single[2]}
+    assert len(lengths) > 1, "completions of one length would all fill a row"
+    for name, layout in (("data", DATA2), ("model", [])):
+        assert_same_training(trained(tmp_path / name, [*layout, *LONG]), single)
 
 
 @pytest.mark.long
