@@ -187,8 +187,9 @@ def say(text: str, stderr: bool = False, indent: str = "  ") -> None:
     """
     stream = sys.stderr if stderr else sys.stdout
     width = terminal_width(stream) if stream.isatty() else None
-    for line in text.split("\n"):
-        print("\n".join(wrapped(line, width, indent)), file=stream)
+    lines = [part for line in text.split("\n") for part in wrapped(line, width, indent)]
+    # In one piece: points of a sweep print from several threads, and print() writes the end of a line apart.
+    stream.write("\n".join(lines) + "\n")
     stream.flush()
 
 

@@ -1,6 +1,7 @@
 """Terminals of 40, 80 and 200 columns: no command breaks a word, an id, a path or a number."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -15,7 +16,7 @@ from rich.cells import cell_len
 from pipeline.cli import main, make_parsers
 from pipeline.store import history
 from pipeline.sweep.points import Point, show
-from pipeline.terminal import Column, Table, console, wrapped
+from pipeline.terminal import Column, Table, console, say, wrapped
 from tests.pipeline.artifacts import complete
 
 FIRST, SECOND, THIRD = (
@@ -307,3 +308,13 @@ def test_a_table_with_borders_shows_texts_as_they_are(monkeypatch, capsys):
     table.add("x", "[/usr/data] [red] :car:")
     console().print(table)
     assert "│ x  │ [/usr/data] [red] :car: │" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["a line", "two\nlines"])
+def test_sentences_are_written_in_one_piece(monkeypatch, text):
+    """Threads that print at the same time would come between the pieces."""
+    pieces, stream = [], io.StringIO()
+    monkeypatch.setattr(stream, "write", pieces.append)
+    monkeypatch.setattr(sys, "stderr", stream)
+    say(text, stderr=True)
+    assert pieces == [text + "\n"]
