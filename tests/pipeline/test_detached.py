@@ -29,16 +29,17 @@ def waiting(tmp_path):
 
 
 def processes(store):
-    """The commands that run something in a store."""
-    found = []
+    """The commands that run something in a store, without their children between fork and exec."""
+    found = {}
     for process in psutil.process_iter():
         try:
-            words = process.cmdline()
+            words, parent = process.cmdline(), process.ppid()
         except psutil.Error:
             continue
         if f"store={store}" in words and {"run", "sweep"} & set(words) and process.status() != "zombie":
-            found.append(process)
-    return found
+            found[process] = parent
+    pids = {process.pid for process in found}
+    return [process for process, parent in found.items() if parent not in pids]
 
 
 def ended(*words, code=0):
