@@ -37,7 +37,7 @@ def shown_queue():
     return subprocess.run(["squeue", "-h", "-o", "%i %T %r"], capture_output=True, text=True).stdout
 
 
-def is_empty():
+def emptied():
     """Cancel what Slurm holds, which is an administrator's part, and return True if the queue is empty.
 
     A controller that is killed before it has saved that a job began starts it a second time. The node, where
@@ -100,7 +100,7 @@ class Trial:
             self.check_failed()
             self.start()
         assert self.wait() == 0, self.describe()
-        wait_until(is_empty, LONG_S, describe=shown_queue)
+        wait_until(emptied, LONG_S, describe=shown_queue)
         return time.monotonic() - began
 
     def wait(self):

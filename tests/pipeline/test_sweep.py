@@ -261,7 +261,7 @@ def test_slurm_jobs_of_points_do_not_wait_for_this_machines_cards(location, monk
 
     def take_time(spec, kind):
         began = time.monotonic()
-        if kind == "job":  # on a busy machine the first waits for the others, then for one too many
+        if kind == "job":  # a busy machine starts them late: wait until all that may run together have begun
             (spans / f"began-{spec.key.flat}").touch()
             while len([*spans.glob("began-*")]) < together and time.monotonic() < began + 30:
                 time.sleep(0.01)

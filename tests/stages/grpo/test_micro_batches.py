@@ -143,4 +143,5 @@ def test_the_gradient_is_the_one_of_all_slots(groups, monkeypatch):
     valid = batch.mask_BT > 0
     for actual, expected in ((cut_update.logprobs_PGT, update.logprobs_PGT), (cut_logprobs, logprobs)):
         actual, expected = (values.reshape(P * G, T)[valid] for values in (actual, expected))
+        # Roundings of float32: 5.7e-6 on an AMD EPYC with AVX-512, where the largest is 9.4.
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
